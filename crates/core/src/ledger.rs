@@ -1,0 +1,91 @@
+//! What makes a second delivery recognisable, and what is kept of an effect.
+
+use serde::{Deserialize, Serialize};
+
+use crate::envelope::Row;
+use crate::timestamp::Timestamp;
+
+/// What identifies an effect within a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Identity {
+    /// The message id: two messages are two effects. Default for events.
+    Message,
+    /// The business operation: two messages of one operation are one effect. Default for commands.
+    Operation,
+    /// The log's sequence: cheapest index, but two rows with one id are two effects. Local log only.
+    Seq,
+}
+
+/// The ledger's key inside one subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LedgerKey {
+    /// Source of the message.
+    pub source: String,
+    /// Message type.
+    pub message_type: String,
+    /// Message id, operation, or the sequence in decimal.
+    pub identity: String,
+    /// 0 but for a deliberate rerun.
+    pub generation: u32,
+    /// When the log took the message; carried by every delivery. Chooses the partition.
+    pub recorded_at: Timestamp,
+}
+
+impl LedgerKey {
+    /// The key of a row under an identity.
+    #[must_use]
+    pub fn of(row: &Row, identity: Identity) -> Self {
+        let envelope = &row.envelope;
+        Self {
+            source: envelope.source.clone().unwrap_or_default(),
+            message_type: envelope.message_type.clone(),
+            identity: match identity {
+                Identity::Message => envelope.id.clone(),
+                Identity::Operation => envelope.operation().to_owned(),
+                Identity::Seq => row.seq.to_string(),
+            },
+            generation: 0,
+            recorded_at: row.recorded_at,
+        }
+    }
+}
+
+/// First 16 bytes of the SHA-256 of a payload: the same identity with another payload is refused.
+pub type Digest = [u8; 16];
+
+/// How an effect ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// The handler succeeded.
+    Done,
+    /// The handler gave a final business refusal.
+    Rejected,
+}
+
+impl Ending {
+    /// The name used in tables and JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// One row of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// The key inside the subscription.
+    pub key: LedgerKey,
+    /// Digest of the payload; `None` where a receiver outside wrote the row without one.
+    pub digest: Option<Digest>,
+    /// How it ended.
+    pub ending: Ending,
+    /// The handler's result as JSON text, returned again on redelivery.
+    pub result: Option<Box<str>>,
+    /// Version of the aggregate, where the message carried one.
+    pub aggregate_version: Option<i64>,
+}

@@ -1,0 +1,33 @@
+//! The pure core of Onceward: what a message is, how failure is counted, how far a reader has
+//! come, and what a store must be able to do.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: time and chance are parameters.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`envelope`] | a message as stored and carried |
+//! | [`message`] | what a producer's type says about itself |
+//! | [`failure`] | failure classes and what is kept of a failure |
+//! | [`retry`] | the budget and its backoff |
+//! | [`position`] | reading by what became visible between two snapshots |
+//! | [`lane`] | slots, lanes, balancing |
+//! | [`ledger`] | identities and entries of the ledger |
+//! | [`store`] | the seams to a database |
+
+pub mod envelope;
+pub mod failure;
+pub mod lane;
+pub mod ledger;
+pub mod message;
+pub mod position;
+pub mod retry;
+pub mod store;
+mod timestamp;
+
+pub use envelope::{Envelope, Payload, Row};
+pub use failure::{Class, Failure, FailureRecord};
+pub use ledger::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
+pub use message::{KeyField, Message};
+pub use position::{Position, Snapshot, Within};
+pub use retry::{Exhausted, RetryPolicy, Spent};
+pub use timestamp::{ParseTimestampError, Timestamp};

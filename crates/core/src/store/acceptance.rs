@@ -1,0 +1,54 @@
+//! Accepting a request once: caller and key, the stored answer, a stated memory.
+
+use std::future::Future;
+
+use super::{Outbox, StoreError};
+use crate::ledger::Digest;
+
+/// A request that may come again.
+#[derive(Clone, Debug)]
+pub struct AcceptRequest<'a> {
+    /// Who asks; keys of different callers never meet.
+    pub caller: &'a str,
+    /// The caller's idempotency key.
+    pub key: &'a str,
+    /// Digest of the request's body.
+    pub digest: Digest,
+    /// How long the answer is kept, in milliseconds.
+    pub memory_ms: u64,
+}
+
+/// What is known of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// Never seen: do the work in this transaction, then store the answer.
+    First,
+    /// Seen: this is the answer that was given.
+    Again {
+        /// The stored JSON text.
+        answer: Box<str>,
+    },
+    /// The same key is being worked on right now in another transaction.
+    InFlight,
+    /// The key was used with another body.
+    Mismatch,
+}
+
+/// Acceptance records, in the caller's transaction.
+pub trait Acceptance: Outbox {
+    /// Claims a key in the caller's transaction, or says what is known of it. Never waits for
+    /// another transaction.
+    fn accept(
+        &self,
+        connection: &mut Self::Connection,
+        request: AcceptRequest<'_>,
+    ) -> impl Future<Output = Result<Accepted, StoreError>> + Send;
+
+    /// Stores the answer in the same transaction as [`accept`](Self::accept).
+    fn answer(
+        &self,
+        connection: &mut Self::Connection,
+        request: AcceptRequest<'_>,
+        answer: &str,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

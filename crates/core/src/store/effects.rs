@@ -1,0 +1,149 @@
+//! Appending, and the transaction in which an effect and its record commit together.
+
+use std::error::Error as StdError;
+use std::future::Future;
+
+use super::{Deferral, Lease, NewCase, StoreError, StoreErrorKind};
+use crate::envelope::Envelope;
+use crate::ledger::{Identity, LedgerEntry, LedgerKey};
+
+/// The log, written, in a transaction that belongs to the caller.
+pub trait Outbox: Clone + Send + Sync + 'static {
+    /// The database connection that user code works with, inside a transaction.
+    type Connection: Send;
+
+    /// Appends messages. Never waits for another open append.
+    fn append(
+        &self,
+        connection: &mut Self::Connection,
+        envelopes: &[Envelope],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Says what an error from user code is, when it came from this kind of database.
+    fn classify(&self, error: &(dyn StdError + 'static)) -> Option<StoreErrorKind>;
+}
+
+/// Opens an effect transaction.
+#[derive(Clone, Debug)]
+pub struct Begin<'a> {
+    /// The member's right; `None` for work outside lanes (acceptance, commands).
+    pub lease: Option<&'a Lease>,
+}
+
+/// Looks identities up before handlers run.
+#[derive(Clone, Debug)]
+pub struct Known<'a> {
+    /// Subscription.
+    pub subscription: &'a str,
+    /// Which table the identities live in.
+    pub identity: Identity,
+    /// The keys to look for.
+    pub keys: &'a [LedgerKey],
+}
+
+/// What a transaction records beside the user's own writes. Everything is optional.
+#[derive(Clone, Debug)]
+pub struct Settle<'a> {
+    /// Subscription.
+    pub subscription: &'a str,
+    /// Which ledger table the entries go to.
+    pub identity: Identity,
+    /// Effects that happened. Inserted with one statement, conflicts do nothing.
+    pub ledger: &'a [LedgerEntry],
+    /// Deferrals to insert, or to overwrite where one for the sequence exists (its first time
+    /// stays).
+    pub defer: &'a [Deferral],
+    /// Sequences whose deferral is over.
+    pub clear: &'a [u64],
+    /// Cases to open. A case for the same subscription and sequence is overwritten.
+    pub cases: &'a [NewCase],
+    /// Messages to append.
+    pub append: &'a [Envelope],
+}
+
+impl<'a> Settle<'a> {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn nothing(subscription: &'a str, identity: Identity) -> Self {
+        Self {
+            subscription,
+            identity,
+            ledger: &[],
+            defer: &[],
+            clear: &[],
+            cases: &[],
+            append: &[],
+        }
+    }
+}
+
+/// What settling changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Ledger rows inserted. Fewer than asked for means that someone else did some of the work:
+    /// roll back.
+    pub ledger_rows: u64,
+}
+
+/// A savepoint step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Sets the savepoint.
+    Set,
+    /// Keeps what was done since.
+    Release,
+    /// Undoes what was done since.
+    RollBack,
+}
+
+/// How to end a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Durably.
+    Commit,
+    /// As if it had never been.
+    RollBack,
+}
+
+/// Effect transactions.
+pub trait Effects: Outbox {
+    /// An open transaction. Dropping it must close it without a trace, never hand a connection
+    /// with an open transaction to somebody else.
+    type Tx: Send + 'static;
+
+    /// Opens a transaction (read committed). With a lease, the fence is taken: `Fenced` when the
+    /// lease was taken over, and while the transaction is open nobody can take over without
+    /// ending it. The server ends it when it idles longer than the lease.
+    fn begin(
+        &self,
+        request: Begin<'_>,
+    ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
+
+    /// The connection inside the transaction, for user code.
+    fn connection<'t>(&self, tx: &'t mut Self::Tx) -> &'t mut Self::Connection;
+
+    /// What the ledger already has, in the order of the keys.
+    fn known(
+        &self,
+        tx: &mut Self::Tx,
+        request: Known<'_>,
+    ) -> impl Future<Output = Result<Vec<Option<LedgerEntry>>, StoreError>> + Send;
+
+    /// Records.
+    fn settle(
+        &self,
+        tx: &mut Self::Tx,
+        request: Settle<'_>,
+    ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
+
+    /// A savepoint step; at most one savepoint is open at a time.
+    fn mark(
+        &self,
+        tx: &mut Self::Tx,
+        mark: Mark,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Commits or rolls back. A lost answer to a commit is
+    /// [`CommitUnknown`](StoreErrorKind::CommitUnknown).
+    fn end(&self, tx: Self::Tx, end: End) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

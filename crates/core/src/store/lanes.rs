@@ -1,0 +1,147 @@
+//! Who works on which lanes: members, leases, handover.
+
+use std::future::Future;
+
+use super::StoreError;
+use crate::position::Position;
+
+/// A member's right to work, as its effect transactions present it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Member id, unique to one start of one process.
+    pub member: String,
+    /// Number for the store's locks, given out at joining.
+    pub fence: i64,
+    /// How long the lease lasts after a renewal, in milliseconds.
+    pub lease_ms: u64,
+}
+
+/// Takes part in a fleet.
+#[derive(Clone, Debug)]
+pub struct Join<'a> {
+    /// Member id, new for each start.
+    pub member: &'a str,
+    /// For people: host, process id, version.
+    pub description: &'a str,
+    /// Length of the lease in milliseconds.
+    pub lease_ms: u64,
+    /// Subscriptions this member can work on.
+    pub subscriptions: &'a [String],
+}
+
+/// Prolongs a lease.
+#[derive(Clone, Debug)]
+pub struct Renew<'a> {
+    /// Whose.
+    pub lease: &'a Lease,
+}
+
+/// A member as seen in a survey.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberState {
+    /// Member id.
+    pub member: String,
+    /// For people.
+    pub description: String,
+    /// Whether its lease still runs.
+    pub is_live: bool,
+    /// What it can work on.
+    pub subscriptions: Vec<String>,
+}
+
+/// A lane as seen in a survey.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneState {
+    /// Subscription.
+    pub subscription: String,
+    /// Lane number.
+    pub lane: u16,
+    /// Counts every change of owner.
+    pub epoch: u64,
+    /// Owner, if any.
+    pub owner: Option<String>,
+}
+
+/// Members and lanes at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Survey {
+    /// Members that have not ended.
+    pub members: Vec<MemberState>,
+    /// All lanes of all subscriptions.
+    pub lanes: Vec<LaneState>,
+}
+
+/// Takes lanes that are free or whose owner's lease has run out.
+#[derive(Clone, Debug)]
+pub struct Take<'a> {
+    /// Who takes.
+    pub lease: &'a Lease,
+    /// Of which subscription.
+    pub subscription: &'a str,
+    /// Which lanes; some may be refused because someone else was faster.
+    pub lanes: &'a [u16],
+}
+
+/// A lane that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenLane {
+    /// Lane number.
+    pub lane: u16,
+    /// The new epoch.
+    pub epoch: u64,
+    /// Where to go on.
+    pub position: Position,
+    /// The last owner did not end cleanly: what follows the position may have killed it.
+    pub is_suspect: bool,
+    /// Rows recorded before this are not wanted (the subscription's start was a time).
+    pub not_before: Option<crate::Timestamp>,
+}
+
+/// A lane handed back, with where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleasedLane {
+    /// Lane number.
+    pub lane: u16,
+    /// The epoch at which it was taken.
+    pub epoch: u64,
+    /// Everything before this is finished or stored.
+    pub position: Position,
+}
+
+/// Hands lanes back cleanly. Nothing of theirs may be in flight any more.
+#[derive(Clone, Debug)]
+pub struct Release<'a> {
+    /// Who hands back.
+    pub lease: &'a Lease,
+    /// Of which subscription.
+    pub subscription: &'a str,
+    /// The lanes.
+    pub lanes: &'a [ReleasedLane],
+}
+
+/// Membership, leases and lanes.
+pub trait Lanes: Clone + Send + Sync + 'static {
+    /// Becomes a member, with a first lease.
+    fn join(&self, request: Join<'_>) -> impl Future<Output = Result<Lease, StoreError>> + Send;
+
+    /// Prolongs the lease. [`Fenced`](super::StoreErrorKind::Fenced) when someone took over.
+    fn renew(&self, request: Renew<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Who is there and who owns what.
+    fn survey(&self) -> impl Future<Output = Result<Survey, StoreError>> + Send;
+
+    /// Takes lanes. Ends a previous owner whose lease ran out so that none of its transactions can
+    /// commit any more (`Fenced`), waits for those that are committing, and counts a worker death
+    /// for each of its rows deferred as running.
+    fn take(
+        &self,
+        request: Take<'_>,
+    ) -> impl Future<Output = Result<Vec<TakenLane>, StoreError>> + Send;
+
+    /// Hands lanes back.
+    fn release(&self, request: Release<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Ends membership cleanly. Lanes still owned are released at their last saved position,
+    /// without suspicion.
+    fn leave(&self, lease: &Lease) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

@@ -1,0 +1,99 @@
+//! The store's own tables: migration, version, declared subscriptions.
+
+use std::future::Future;
+
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use crate::timestamp::Timestamp;
+
+/// How the tables stand against this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchemaState {
+    /// There are none.
+    Missing,
+    /// As this program needs them.
+    Current {
+        /// Version.
+        version: u32,
+    },
+    /// Migration is needed.
+    Behind {
+        /// Version found.
+        version: u32,
+        /// Version needed.
+        needed: u32,
+    },
+    /// Made by a newer program: this one must not touch them.
+    Ahead {
+        /// Version found.
+        version: u32,
+        /// Newest version known here.
+        known: u32,
+    },
+}
+
+/// Where a new subscription starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// With what is appended from now on.
+    Now,
+    /// With the oldest message that is still there.
+    Earliest,
+    /// With messages recorded at or after a time.
+    At(Timestamp),
+}
+
+/// A subscription as declared.
+#[derive(Clone, Debug)]
+pub struct Declared<'a> {
+    /// Name.
+    pub subscription: &'a str,
+    /// Number of lanes; fixed once registered.
+    pub lanes: u16,
+    /// Message types it takes.
+    pub types: &'a [String],
+    /// Where it starts when it is new. Required once the log holds messages of its types.
+    pub start: Option<Start>,
+    /// Its former name, whose positions, ledger rows and deferrals it takes over.
+    pub renamed_from: Option<&'a str>,
+}
+
+/// What registering found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registered {
+    /// It is new and starts where declared (or at the beginning of a log without its types).
+    New,
+    /// It was there.
+    Known {
+        /// The number of lanes that holds.
+        lanes: u16,
+    },
+    /// It is new, the log holds messages of its types, and no start was declared.
+    StartMissing,
+}
+
+/// Migration and registration.
+pub trait Schema: Clone + Send + Sync + 'static {
+    /// Compares without changing anything. `WrongEra` when the database is a restored or copied
+    /// one.
+    fn schema_state(&self) -> impl Future<Output = Result<SchemaState, StoreError>> + Send;
+
+    /// Brings the tables up to date. Safe when several processes start at once or one dies half
+    /// way; refused when the tables are ahead.
+    fn migrate(&self) -> impl Future<Output = Result<SchemaState, StoreError>> + Send;
+
+    /// Takes a restored or copied database into service: seals the old rows, starts a new era.
+    /// Returns the era.
+    fn start_era(&self) -> impl Future<Output = Result<u32, StoreError>> + Send;
+
+    /// Declares a subscription and creates its lanes.
+    fn register(
+        &self,
+        declared: Declared<'_>,
+    ) -> impl Future<Output = Result<Registered, StoreError>> + Send;
+
+    /// One trip to the database and back, within a bound; for readiness.
+    fn ping(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

@@ -1,0 +1,152 @@
+//! What an operator or a caller may ask.
+
+use std::future::Future;
+
+use serde::Serialize;
+
+use super::StoreError;
+use crate::failure::FailureRecord;
+use crate::ledger::Ending;
+use crate::retry::Spent;
+use crate::timestamp::Timestamp;
+
+/// Asks for all messages of a business operation.
+#[derive(Clone, Debug)]
+pub struct OperationQuery<'a> {
+    /// The operation, which is the message id where no operation was given.
+    pub operation: &'a str,
+    /// Most messages to return.
+    pub rows_max: u32,
+}
+
+/// How far one message has come in one subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum MessageState {
+    /// Accepted, not finished. Never to be shown as completed.
+    Pending,
+    /// Off the hot path for now.
+    Deferred {
+        /// Why: `retry`, `held`, `running` or `operator`.
+        kind: String,
+        /// When it is due.
+        due_at: Option<Timestamp>,
+        /// Budget used.
+        spent: Spent,
+        /// The last failure.
+        failure: Option<FailureRecord>,
+    },
+    /// The ledger has it.
+    Finished {
+        /// How it ended.
+        ending: Ending,
+        /// When.
+        finished_at: Timestamp,
+        /// The stored result; withheld without the right to reveal.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<String>,
+    },
+    /// The position of an at-least-once subscription is past it.
+    Delivered,
+    /// A case is open.
+    Quarantined {
+        /// Case number.
+        case_id: i64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One message of an operation, with its state per subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MessageStatus {
+    /// Message id.
+    pub id: String,
+    /// Source.
+    pub source: String,
+    /// Type.
+    #[serde(rename = "type")]
+    pub message_type: String,
+    /// Operation.
+    pub operation: String,
+    /// Aggregate id.
+    pub subject: String,
+    /// When the log took it.
+    pub recorded_at: Timestamp,
+    /// Subscription and state. Subscriptions whose types do not include it are absent.
+    pub subscriptions: Vec<(String, MessageState)>,
+}
+
+/// Asks how a subscription stands.
+#[derive(Clone, Debug)]
+pub struct BacklogQuery<'a> {
+    /// Subscription.
+    pub subscription: &'a str,
+    /// Where to stop counting what waits, so that asking stays cheap.
+    pub count_max: u64,
+}
+
+/// Deferred messages by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct DeferredCounts {
+    /// Retries, due or not.
+    pub retry: u64,
+    /// Behind another message of their key.
+    pub held: u64,
+    /// Running.
+    pub running: u64,
+    /// Waiting for a person.
+    pub operator: u64,
+}
+
+/// A lane and who works on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LaneOwner {
+    /// Lane number.
+    pub lane: u16,
+    /// Owner's description, if any.
+    pub owner: Option<String>,
+    /// Whether the owner's lease still runs.
+    pub is_live: bool,
+}
+
+/// How a subscription stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Backlog {
+    /// Subscription.
+    pub subscription: String,
+    /// Messages of its types behind no position, neither deferred nor quarantined.
+    pub waiting: u64,
+    /// Whether counting stopped at `count_max`.
+    pub waiting_is_lower_bound: bool,
+    /// When the oldest of them was recorded.
+    pub oldest_waiting_at: Option<Timestamp>,
+    /// Deferred messages.
+    pub deferred: DeferredCounts,
+    /// When the oldest deferred message was recorded or first deferred.
+    pub oldest_deferred_at: Option<Timestamp>,
+    /// Open cases.
+    pub quarantined: u64,
+    /// Lanes and owners.
+    pub lanes: Vec<LaneOwner>,
+    /// The database's clock, to compute ages with.
+    pub now: Timestamp,
+}
+
+/// Questions.
+pub trait Status: Clone + Send + Sync + 'static {
+    /// Messages of an operation, oldest first, with their state in each subscription.
+    fn operation(
+        &self,
+        query: OperationQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<MessageStatus>, StoreError>> + Send;
+
+    /// Names of all registered subscriptions, in order.
+    fn subscriptions(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
+    /// How a subscription stands.
+    fn backlog(
+        &self,
+        query: BacklogQuery<'_>,
+    ) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
+}
