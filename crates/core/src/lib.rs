@@ -5,6 +5,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
+//! | [`contract`] | message types, promises, subscriptions |
 //! | [`envelope`] | a message as stored and carried |
 //! | [`message`] | what a producer's type says about itself |
 //! | [`failure`] | failure classes and what is kept of a failure |
@@ -14,6 +15,7 @@
 //! | [`ledger`] | identities and entries of the ledger |
 //! | [`store`] | the seams to a database |
 
+pub mod contract;
 pub mod envelope;
 pub mod failure;
 pub mod lane;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Outbox, StoreError};
+use super::{Append, StoreError};
 use crate::ledger::Digest;
 
 /// A request that may come again.
@@ -35,7 +35,7 @@ pub enum Accepted {
 }
 
 /// Acceptance records, in the caller's transaction.
-pub trait Acceptance: Outbox {
+pub trait Acceptance: Append {
     /// Claims a key in the caller's transaction, or says what is known of it. Never waits for
     /// another transaction.
     fn accept(

@@ -8,7 +8,7 @@ use crate::envelope::Envelope;
 use crate::ledger::{Identity, LedgerEntry, LedgerKey};
 
 /// The log, written, in a transaction that belongs to the caller.
-pub trait Outbox: Clone + Send + Sync + 'static {
+pub trait Append: Clone + Send + Sync + 'static {
     /// The database connection that user code works with, inside a transaction.
     type Connection: Send;
 
@@ -106,7 +106,7 @@ pub enum End {
 }
 
 /// Effect transactions.
-pub trait Effects: Outbox {
+pub trait Effects: Append {
     /// An open transaction. Dropping it must close it without a trace, never hand a connection
     /// with an open transaction to somebody else.
     type Tx: Send + 'static;

@@ -21,7 +21,7 @@ pub use cases::{Case, CaseQuery, CaseState, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,
 };
-pub use effects::{Begin, Effects, End, Known, Mark, Outbox, Settle, Settled};
+pub use effects::{Append, Begin, Effects, End, Known, Mark, Settle, Settled};
 pub use lanes::{
     Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, Survey, Take,
     TakenLane,

@@ -1,0 +1,409 @@
+//! What a fleet has agreed on: message types with their promises, subscriptions with their
+//! semantics. Data, checked as a whole before anything starts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lane::SLOTS;
+use crate::ledger::Identity;
+use crate::message::KeyField;
+use crate::retry::RetryPolicy;
+use crate::store::Start;
+
+/// What kind of message a type is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Something to be done, by exactly one owning subscription.
+    Command,
+    /// Something that happened; any number of independent subscriptions.
+    #[default]
+    Event,
+    /// A retained log with independent positions and deliberate rewind.
+    Log,
+}
+
+/// What a subscription promises about deliveries and effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Semantics {
+    /// Recorded before it is tried; never tried twice.
+    AtMostOnce,
+    /// Tried until it succeeds; may repeat, always with the same id.
+    AtLeastOnce,
+    /// Observably one effect inside the store's database.
+    EffectOnce,
+}
+
+/// What order a subscription keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Messages of one key in the log's order, different keys in parallel.
+    #[default]
+    Key,
+    /// None: nothing waits for anything.
+    None,
+}
+
+/// What happens to later messages of a key when one is quarantined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnPoison {
+    /// They go on. Default for events.
+    Skip,
+    /// They wait until the case is closed. Default for commands.
+    HoldKey,
+}
+
+/// What users of a message type may rely on. All times in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Promise {
+    /// Accepted within.
+    pub accept_within_ms: Option<u64>,
+    /// Started within.
+    pub start_within_ms: Option<u64>,
+    /// Finished within.
+    pub finish_within_ms: Option<u64>,
+    /// Useless after.
+    pub useful_for_ms: Option<u64>,
+}
+
+/// A message type.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MessageContract {
+    /// Command, event or log.
+    pub kind: Kind,
+    /// Which field the key goes to.
+    #[serde(skip)]
+    pub key: KeyField,
+    /// Who repairs what goes wrong with it.
+    pub owner: Option<String>,
+    /// Where the repair is described.
+    pub runbook: Option<String>,
+    /// What a user sees while it is pending.
+    pub pending_text: Option<String>,
+    /// The promise.
+    pub promise: Promise,
+}
+
+/// A subscription.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubscriptionContract {
+    /// Name; part of every ledger key.
+    pub name: String,
+    /// Message types it takes.
+    pub types: Vec<String>,
+    /// What it promises.
+    pub semantics: Semantics,
+    /// What identifies an effect; by default the operation for commands, the message for events.
+    pub identity: Option<Identity>,
+    /// Order.
+    pub order: Order,
+    /// What a quarantined message does to its key; by default hold for commands, skip for events.
+    pub on_poison: Option<OnPoison>,
+    /// Retry budget.
+    pub retry: RetryPolicy,
+    /// Batches, or messages that are not coalesced, in work at once in one process.
+    pub concurrency: u16,
+    /// Lanes: the most processes that can share the work.
+    pub lanes: u16,
+    /// Most messages that commit together.
+    pub batch_max: u32,
+    /// Messages held in memory at once.
+    pub window_rows: u32,
+    /// Bytes held in memory at once.
+    pub window_bytes: u64,
+    /// A handler that takes longer than this is cancelled and counted as failed.
+    pub timeout_ms: u64,
+    /// Where it starts when it is new.
+    pub start: Option<Start>,
+    /// Former name.
+    pub renamed_from: Option<String>,
+}
+
+impl SubscriptionContract {
+    /// A subscription with every default.
+    #[must_use]
+    pub fn new(name: impl Into<String>, types: &[&str], semantics: Semantics) -> Self {
+        Self {
+            name: name.into(),
+            types: types.iter().map(|t| (*t).to_owned()).collect(),
+            semantics,
+            identity: None,
+            order: Order::Key,
+            on_poison: None,
+            retry: RetryPolicy::default(),
+            concurrency: 8,
+            lanes: 16,
+            batch_max: 100,
+            window_rows: 4_096,
+            window_bytes: 8 << 20,
+            timeout_ms: 60_000,
+            start: None,
+            renamed_from: None,
+        }
+    }
+}
+
+/// What is wrong with a contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// A subscription takes a type that nobody declared.
+    UnknownType,
+    /// A command has more than one owning subscription.
+    TwoOwners,
+    /// A command has no owning subscription.
+    NoOwner,
+    /// A name is empty or has characters that cannot travel.
+    BadName,
+    /// A number is outside its range.
+    OutOfRange,
+    /// A subscription takes no type at all, or one twice.
+    BadTypes,
+    /// Settings that contradict one another.
+    Contradiction,
+}
+
+/// A fault, with the path of the setting (`subscription.billing.messages[1]`).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct ContractFault {
+    /// What kind.
+    pub kind: FaultKind,
+    /// Which setting, as a dotted path.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+/// Message types and subscriptions together.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Contract {
+    /// By type.
+    pub messages: BTreeMap<String, MessageContract>,
+    /// By name.
+    pub subscriptions: BTreeMap<String, SubscriptionContract>,
+}
+
+impl Contract {
+    /// The kind of a type; event where it is not declared.
+    #[must_use]
+    pub fn kind_of(&self, message_type: &str) -> Kind {
+        self.messages
+            .get(message_type)
+            .map_or(Kind::Event, |m| m.kind)
+    }
+
+    /// What identifies an effect of a subscription.
+    #[must_use]
+    pub fn identity_of(&self, subscription: &SubscriptionContract) -> Identity {
+        subscription
+            .identity
+            .unwrap_or(if self.takes_commands(subscription) {
+                Identity::Operation
+            } else {
+                Identity::Message
+            })
+    }
+
+    /// What a quarantined message does to its key.
+    #[must_use]
+    pub fn on_poison_of(&self, subscription: &SubscriptionContract) -> OnPoison {
+        subscription
+            .on_poison
+            .unwrap_or(if self.takes_commands(subscription) {
+                OnPoison::HoldKey
+            } else {
+                OnPoison::Skip
+            })
+    }
+
+    fn takes_commands(&self, subscription: &SubscriptionContract) -> bool {
+        subscription
+            .types
+            .iter()
+            .any(|t| self.kind_of(t) == Kind::Command)
+    }
+
+    /// All faults, in the order of their paths. Empty means that it may start.
+    #[must_use]
+    pub fn faults(&self) -> Vec<ContractFault> {
+        let mut faults = Vec::new();
+        for name in self.messages.keys() {
+            check_name(&format!("message.{name:?}"), name, &mut faults);
+        }
+        self.check_owners(&mut faults);
+        for subscription in self.subscriptions.values() {
+            self.check_subscription(subscription, &mut faults);
+        }
+        faults
+    }
+
+    fn check_owners(&self, faults: &mut Vec<ContractFault>) {
+        for (message_type, message) in &self.messages {
+            if message.kind != Kind::Command {
+                continue;
+            }
+            let owners: Vec<&str> = self
+                .subscriptions
+                .values()
+                .filter(|s| s.types.iter().any(|t| t == message_type))
+                .map(|s| s.name.as_str())
+                .collect();
+            let (kind, problem) = match owners.len() {
+                1 => continue,
+                0 => (FaultKind::NoOwner, "no subscription takes it".to_owned()),
+                _ => (
+                    FaultKind::TwoOwners,
+                    format!("{} all take it", owners.join(", ")),
+                ),
+            };
+            faults.push(ContractFault {
+                kind,
+                path: format!("message.{message_type:?}.kind"),
+                message: format!("a command has exactly one owning subscription, but {problem}"),
+            });
+        }
+    }
+
+    fn check_subscription(&self, s: &SubscriptionContract, faults: &mut Vec<ContractFault>) {
+        let path = format!("subscription.{}", s.name);
+        let mut fault = |kind, setting: &str, message: String| {
+            faults.push(ContractFault {
+                kind,
+                path: format!("{path}.{setting}"),
+                message,
+            });
+        };
+        if s.types.is_empty() {
+            fault(
+                FaultKind::BadTypes,
+                "messages",
+                "name at least one message type".into(),
+            );
+        }
+        for (i, message_type) in s.types.iter().enumerate() {
+            let setting = format!("messages[{i}]");
+            if !self.messages.contains_key(message_type) {
+                let message = format!("no message type is called {message_type:?}");
+                fault(FaultKind::UnknownType, &setting, message);
+            }
+            if s.types[..i].contains(message_type) {
+                fault(
+                    FaultKind::BadTypes,
+                    &setting,
+                    format!("{message_type:?} is named twice"),
+                );
+            }
+        }
+        let ranges = [
+            ("lanes", u64::from(s.lanes), 1, u64::from(SLOTS)),
+            ("concurrency", u64::from(s.concurrency), 1, 4_096),
+            ("batch_max", u64::from(s.batch_max), 1, 10_000),
+            ("window_rows", u64::from(s.window_rows), 16, 1_000_000),
+            ("window_bytes", s.window_bytes, 1 << 16, 1 << 34),
+            ("timeout_ms", s.timeout_ms, 1, 86_400_000),
+            (
+                "retry.attempts_max",
+                u64::from(s.retry.attempts_max),
+                1,
+                1_000_000,
+            ),
+        ];
+        for (setting, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                let message = format!("{value} is not between {least} and {most}");
+                fault(FaultKind::OutOfRange, setting, message);
+            }
+        }
+        if !(s.retry.factor.is_finite() && s.retry.factor >= 1.0) {
+            fault(
+                FaultKind::OutOfRange,
+                "retry.factor",
+                "must be at least 1".into(),
+            );
+        }
+        if s.order == Order::None && s.on_poison == Some(OnPoison::HoldKey) {
+            let message = "order = \"none\" keeps nothing back, so no key can be held".into();
+            fault(FaultKind::Contradiction, "on_poison", message);
+        }
+        check_name(&path, &s.name, faults);
+    }
+}
+
+/// Names travel in headers, SQL and metrics: printable ASCII without blanks or quotes.
+fn check_name(path: &str, name: &str, faults: &mut Vec<ContractFault>) {
+    let is_good = |b: u8| b.is_ascii_alphanumeric() || b"._-/:+".contains(&b);
+    if name.is_empty() || name.len() > 200 || !name.bytes().all(is_good) {
+        faults.push(ContractFault {
+            kind: FaultKind::BadName,
+            path: path.to_owned(),
+            message: format!(
+                "{name:?} is not a name: 1 to 200 letters, digits and . _ - / : + are allowed"
+            ),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contract(kind: Kind, takers: &[&str]) -> Contract {
+        let mut contract = Contract::default();
+        contract.messages.insert(
+            "order.ship".into(),
+            MessageContract {
+                kind,
+                ..MessageContract::default()
+            },
+        );
+        for taker in takers {
+            let s = SubscriptionContract::new(*taker, &["order.ship"], Semantics::EffectOnce);
+            contract.subscriptions.insert((*taker).into(), s);
+        }
+        contract
+    }
+
+    fn kinds(contract: &Contract) -> Vec<FaultKind> {
+        contract.faults().into_iter().map(|f| f.kind).collect()
+    }
+
+    #[test]
+    fn a_command_has_exactly_one_owner() {
+        assert_eq!(kinds(&contract(Kind::Command, &["a"])), []);
+        assert_eq!(
+            kinds(&contract(Kind::Command, &["a", "b"])),
+            [FaultKind::TwoOwners]
+        );
+        assert_eq!(kinds(&contract(Kind::Command, &[])), [FaultKind::NoOwner]);
+        assert_eq!(kinds(&contract(Kind::Event, &["a", "b"])), []);
+    }
+
+    #[test]
+    fn faults_carry_their_path() {
+        let mut contract = contract(Kind::Event, &["a"]);
+        let s = contract.subscriptions.get_mut("a").unwrap();
+        s.types.push("order.lost".into());
+        s.lanes = 0;
+        let faults = contract.faults();
+        assert_eq!(faults[0].path, "subscription.a.messages[1]");
+        assert_eq!(faults[0].kind, FaultKind::UnknownType);
+        assert_eq!(faults[1].path, "subscription.a.lanes");
+    }
+
+    #[test]
+    fn defaults_follow_the_kind() {
+        let commands = contract(Kind::Command, &["a"]);
+        let s = &commands.subscriptions["a"];
+        assert_eq!(commands.identity_of(s), Identity::Operation);
+        assert_eq!(commands.on_poison_of(s), OnPoison::HoldKey);
+        let events = contract(Kind::Event, &["a"]);
+        let s = &events.subscriptions["a"];
+        assert_eq!(events.identity_of(s), Identity::Message);
+        assert_eq!(events.on_poison_of(s), OnPoison::Skip);
+    }
+}
