@@ -15,7 +15,9 @@
 //! | [`ledger`] | identities and entries of the ledger |
 //! | [`store`] | the seams to a database |
 
+pub mod coalesce;
 pub mod contract;
+pub mod disposition;
 pub mod envelope;
 pub mod failure;
 pub mod lane;
