@@ -1,0 +1,21 @@
+//! Real PostgreSQL for tests: a fresh database per test, and servers of one's own to kill.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `ONCEWARD_TEST_POSTGRES` | URL of a server on which databases may be created and dropped; without it a server is started |
+//! | `ONCEWARD_TEST_POSTGRES_BIN` | folder with `initdb` and `postgres`; by default the newest below `/usr/lib/postgresql` |
+//!
+//! Nothing here is ever skipped: where PostgreSQL is missing, tests fail and say what to install.
+
+mod database;
+mod files;
+mod server;
+
+pub use database::TestDatabase;
+pub use server::{PostgresOptions, PostgresServer};
+
+/// Names the server for tests: `postgres://user@host:port/database`.
+pub const SERVER_VARIABLE: &str = "ONCEWARD_TEST_POSTGRES";
+
+/// Names the folder with PostgreSQL's programs.
+pub const PROGRAMS_VARIABLE: &str = "ONCEWARD_TEST_POSTGRES_BIN";
