@@ -115,7 +115,12 @@ impl BatchSize {
     #[must_use]
     pub fn new(max: u32) -> Self {
         let max = max.max(1);
-        Self { target: (max / 8).max(1), max, mean_us: 0.0, failure_rate: 0.0 }
+        Self {
+            target: (max / 8).max(1),
+            max,
+            mean_us: 0.0,
+            failure_rate: 0.0,
+        }
     }
 
     /// Messages for the next batch.
@@ -125,7 +130,11 @@ impl BatchSize {
             return self.target;
         }
         let fit = BATCH_US_MAX / self.mean_us;
-        if fit >= f64::from(self.target) { self.target } else { (fit as u32).max(1) }
+        if fit >= f64::from(self.target) {
+            self.target
+        } else {
+            (fit as u32).max(1)
+        }
     }
 
     /// Whether each handler should run under a savepoint.
@@ -162,6 +171,8 @@ pub struct BatchSeen {
     pub messages: u32,
     /// Messages that failed, each counted once.
     pub failures: u32,
+    /// Messages whose effect was there already.
+    pub duplicates: u32,
     /// Pieces rolled back.
     pub rollbacks: u32,
     /// Time from begin to the last commit, in microseconds.
@@ -222,20 +233,32 @@ mod tests {
     #[test]
     fn size_grows_on_success_and_halves_on_rollback() {
         let mut size = BatchSize::new(80);
-        let ok = |messages| BatchSeen { messages, elapsed_us: 1_000, ..BatchSeen::default() };
+        let ok = |messages| BatchSeen {
+            messages,
+            elapsed_us: 1_000,
+            ..BatchSeen::default()
+        };
         assert_eq!(size.next(), 10);
         size.observe(ok(10));
         assert_eq!(size.next(), 20);
         size.observe(ok(3));
         assert_eq!(size.next(), 20, "a batch that was not full says nothing");
-        size.observe(BatchSeen { rollbacks: 1, failures: 1, ..ok(20) });
+        size.observe(BatchSeen {
+            rollbacks: 1,
+            failures: 1,
+            ..ok(20)
+        });
         assert_eq!(size.next(), 10);
     }
 
     #[test]
     fn slow_handlers_are_not_coalesced() {
         let mut size = BatchSize::new(100);
-        size.observe(BatchSeen { messages: 1, elapsed_us: 400_000, ..BatchSeen::default() });
+        size.observe(BatchSeen {
+            messages: 1,
+            elapsed_us: 400_000,
+            ..BatchSeen::default()
+        });
         assert_eq!(size.next(), 1);
     }
 
@@ -243,11 +266,20 @@ mod tests {
     fn savepoints_are_used_only_while_failures_are_frequent() {
         let mut size = BatchSize::new(100);
         for _ in 0..50 {
-            size.observe(BatchSeen { messages: 100, failures: 5, rollbacks: 0, elapsed_us: 1 });
+            size.observe(BatchSeen {
+                messages: 100,
+                failures: 5,
+                elapsed_us: 1,
+                ..BatchSeen::default()
+            });
         }
         assert!(size.wants_savepoints());
         for _ in 0..50 {
-            size.observe(BatchSeen { messages: 100, failures: 0, rollbacks: 0, elapsed_us: 1 });
+            size.observe(BatchSeen {
+                messages: 100,
+                elapsed_us: 1,
+                ..BatchSeen::default()
+            });
         }
         assert!(!size.wants_savepoints());
     }

@@ -5,6 +5,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
+//! | [`cloudevents`] | events on the wire |
 //! | [`contract`] | message types, promises, subscriptions |
 //! | [`envelope`] | a message as stored and carried |
 //! | [`message`] | what a producer's type says about itself |
@@ -15,8 +16,10 @@
 //! | [`ledger`] | identities and entries of the ledger |
 //! | [`store`] | the seams to a database |
 
+pub mod cloudevents;
 pub mod coalesce;
 pub mod contract;
+pub mod dispatcher;
 pub mod disposition;
 pub mod envelope;
 pub mod failure;

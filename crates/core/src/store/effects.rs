@@ -51,7 +51,8 @@ pub struct Settle<'a> {
     /// Effects that happened. Inserted with one statement, conflicts do nothing.
     pub ledger: &'a [LedgerEntry],
     /// Deferrals to insert, or to overwrite where one for the sequence exists (its first time
-    /// stays).
+    /// stays). One of kind held never overwrites: what is known of a message stays when it is read
+    /// again after a crash.
     pub defer: &'a [Deferral],
     /// Sequences whose deferral is over.
     pub clear: &'a [u64],

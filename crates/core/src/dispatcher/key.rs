@@ -1,0 +1,227 @@
+//! The keys of a dispatcher: what is queued behind each, and what is deferred in the store.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Command, Dispatcher, Phase, Tracked};
+use crate::store::{DeferralKind, DeferredRow};
+
+/// Deferred messages of a key loaded at once.
+const LOAD_ROWS: u32 = 64;
+
+/// When a key's first deferred message may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Now,
+    At(u64),
+    /// A person has to act.
+    Never,
+}
+
+impl Due {
+    pub(super) fn after(now_ms: u64, due_in_ms: Option<u64>) -> Self {
+        match due_in_ms {
+            Some(0) => Self::Now,
+            Some(wait_ms) => Self::At(now_ms.saturating_add(wait_ms)),
+            None => Self::Never,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) slot: u16,
+    pub(super) lane: u16,
+    /// Messages in memory that wait for their turn, in order.
+    pub(super) queue: VecDeque<u64>,
+    pub(super) is_running: bool,
+    /// Deferred messages that are not in the queue, those being written included.
+    pub(super) stored: u64,
+    /// Deferrals being written or cleared.
+    pub(super) storing: u32,
+    pub(super) due: Due,
+    pub(super) is_loading: bool,
+    /// An open case holds the key.
+    pub(super) is_case_held: bool,
+    /// It stands in the ready queue.
+    pub(super) is_ready: bool,
+}
+
+impl Key {
+    /// Whether what arrives now must be stored behind what is stored already.
+    pub(super) fn is_held(&self) -> bool {
+        self.stored > 0 || self.is_case_held
+    }
+
+    fn is_gone(&self) -> bool {
+        self.queue.is_empty()
+            && !self.is_running
+            && !self.is_held()
+            && self.storing == 0
+            && !self.is_loading
+            && !self.is_ready
+    }
+}
+
+impl Dispatcher {
+    pub(super) fn key_mut(&mut self, name: &Arc<str>, slot: u16, lane: u16) -> &mut Key {
+        self.keys.entry(Arc::clone(name)).or_insert_with(|| Key {
+            slot,
+            lane,
+            queue: VecDeque::new(),
+            is_running: false,
+            stored: 0,
+            storing: 0,
+            due: Due::Now,
+            is_loading: false,
+            is_case_held: false,
+            is_ready: false,
+        })
+    }
+
+    /// Does what a key's state calls for: make it ready, load what is due, or forget it.
+    pub(super) fn key_changed(&mut self, name: &Arc<str>) {
+        let Some(key) = self.keys.get_mut(name) else {
+            return;
+        };
+        let is_releasing = self.lanes.get(&key.lane).is_none_or(|l| l.cap.is_some());
+        if is_releasing || key.is_running || key.storing > 0 || key.is_loading {
+            return;
+        }
+        if !key.queue.is_empty() {
+            if !key.is_ready {
+                key.is_ready = true;
+                self.ready.push_back(Arc::clone(name));
+            }
+        } else if key.is_case_held {
+        } else if key.stored > 0 {
+            match key.due {
+                Due::Now => {
+                    key.is_loading = true;
+                    self.out.push(Command::Load {
+                        key: name.to_string(),
+                        slot: key.slot,
+                        rows_max: LOAD_ROWS,
+                    });
+                }
+                Due::At(at_ms) => self.due.push(Reverse((at_ms, Arc::clone(name)))),
+                Due::Never => {}
+            }
+        } else if key.is_gone() {
+            self.keys.remove(name);
+        }
+    }
+
+    pub(super) fn wake_due_keys(&mut self) {
+        while let Some(Reverse((at_ms, _))) = self.due.peek() {
+            if *at_ms > self.now_ms {
+                break;
+            }
+            let Some(Reverse((_, name))) = self.due.pop() else {
+                break;
+            };
+            let Some(key) = self.keys.get_mut(&name) else {
+                continue;
+            };
+            // An entry of an earlier wait says nothing any more.
+            if matches!(key.due, Due::At(due_ms) if due_ms <= self.now_ms) {
+                key.due = Due::Now;
+                self.key_changed(&name);
+            }
+        }
+    }
+
+    pub(super) fn loaded(&mut self, name: &str, rows: Vec<DeferredRow>) {
+        // An answer from before a handover says nothing about the key of today.
+        let Some((name, _)) = self
+            .keys
+            .get_key_value(name)
+            .filter(|(_, key)| key.is_loading)
+        else {
+            return;
+        };
+        let name = Arc::clone(name);
+        let now_ms = self.now_ms;
+        let is_all = rows.len() < LOAD_ROWS as usize;
+        let mut not_due = false;
+        for row in rows {
+            if row.due_in_ms != Some(0) && row.kind != DeferralKind::Held {
+                not_due = true;
+                if let Some(key) = self.keys.get_mut(&name)
+                    && key.queue.is_empty()
+                {
+                    key.due = Due::after(now_ms, row.due_in_ms);
+                }
+                break;
+            }
+            self.admit(&name, row);
+        }
+        let Some(key) = self.keys.get_mut(&name) else {
+            return;
+        };
+        key.is_loading = false;
+        key.stored = match is_all && !not_due {
+            true => u64::from(key.storing),
+            false => key.stored.max(1),
+        };
+        self.key_changed(&name);
+    }
+
+    /// Queues a message that came from the store.
+    fn admit(&mut self, name: &Arc<str>, loaded: DeferredRow) {
+        let token = self.next_token;
+        self.next_token += 1;
+        let Some(key) = self.keys.get_mut(name) else {
+            return;
+        };
+        key.stored = key.stored.saturating_sub(1);
+        key.queue.push_back(token);
+        let lane = key.lane;
+        self.track(
+            token,
+            Tracked {
+                place: None,
+                key: Arc::clone(name),
+                lane,
+                row: Arc::new(loaded.row),
+                is_suspect: loaded.spent.deaths > 0,
+                spent: loaded.spent,
+                failure: loaded.failure,
+                is_stored: true,
+                phase: Phase::Queued,
+                is_marking: false,
+                was_marked: false,
+                ended: None,
+            },
+        );
+    }
+
+    /// Stores all that is queued behind a held key: what is new is written, what came from the
+    /// store is only forgotten.
+    pub(super) fn park_queue(&mut self, name: &Arc<str>) {
+        let Some(key) = self.keys.get_mut(name) else {
+            return;
+        };
+        let queue = std::mem::take(&mut key.queue);
+        let lane = key.lane;
+        key.stored += queue.len() as u64;
+        let mut parked = Vec::new();
+        for token in queue {
+            let Some(tracked) = self.tracked.get_mut(&token) else {
+                continue;
+            };
+            if tracked.is_stored {
+                self.untrack(token);
+            } else {
+                tracked.phase = Phase::Storing;
+                parked.push(token);
+            }
+        }
+        if let Some(key) = self.keys.get_mut(name) {
+            key.storing += parked.len() as u32;
+        }
+        self.busy(lane, parked.len() as i64);
+        self.store_held(parked);
+    }
+}

@@ -1,0 +1,662 @@
+//! The dispatcher: takes messages in order, runs different keys in parallel and one key in
+//! sequence, within limits. A state machine without I/O: events in, commands out.
+//!
+//! One dispatcher serves one subscription in one process, for the lanes that the process owns.
+//! Every message it has read is in exactly one place: queued behind its key, running, or being
+//! stored (as deferred). The position of a feed passes a message only when it is finished or
+//! stored; see `feed`.
+
+mod feed;
+mod key;
+mod release;
+mod run;
+
+use std::cmp::Reverse;
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+use crate::coalesce::{BatchSeen, BatchSize};
+use crate::contract::{Order, Semantics, SubscriptionContract};
+use crate::envelope::Row;
+use crate::failure::FailureRecord;
+use crate::lane::lane_of;
+use crate::position::Position;
+use crate::retry::Spent;
+use crate::store::{
+    Deferral, DeferralKind, DeferredRow, HeldCase, HeldKey, ReleasedLane, Span, TakenLane,
+};
+
+use feed::Feed;
+use key::{Due, Key};
+
+/// A map whose iteration order repeats from run to run.
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+/// Rows asked for at once.
+pub const PAGE_ROWS: u32 = 500;
+/// Payload bytes asked for at once.
+pub const PAGE_BYTES: u64 = 1 << 20;
+/// How long a position may go unwritten while messages finish, in milliseconds.
+const SAVE_AFTER_MS: u64 = 1_000;
+/// The same for an at-least-once subscription, whose position is its only record.
+const SAVE_AFTER_AT_LEAST_ONCE_MS: u64 = 100;
+/// The same while nothing finishes and only time passes.
+const SAVE_IDLE_AFTER_MS: u64 = 30_000;
+/// Finished messages after which the position is written at once.
+const SAVE_AFTER_MESSAGES: u64 = 1_000;
+
+/// A message ready for its handler.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Names it in this dispatcher.
+    pub token: u64,
+    /// The message.
+    pub row: Arc<Row>,
+    /// Budget used so far.
+    pub spent: Spent,
+    /// Whether a deferral exists, to be cleared with the effect.
+    pub is_stored: bool,
+    /// It may have killed its process: run alone, with a committed start row.
+    pub is_suspect: bool,
+}
+
+/// Messages handed to the executor together, in order.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Names it in this dispatcher.
+    pub batch: u64,
+    /// The messages.
+    pub works: Vec<Work>,
+    /// Whether each handler should run under a savepoint.
+    pub use_savepoints: bool,
+}
+
+/// How a message left the executor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fate {
+    /// Its effect is committed (now or earlier), or it was delivered.
+    Finished,
+    /// This deferral was written.
+    Deferred(Deferral),
+    /// A case was opened.
+    Quarantined {
+        /// Whether the case holds the key.
+        holds_key: bool,
+    },
+    /// Nothing happened: it is to be tried again in its place.
+    Returned,
+}
+
+/// What the outside tells the dispatcher.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A lane was taken, with what is deferred and quarantined in it.
+    LaneTaken {
+        /// The lane.
+        taken: TakenLane,
+        /// Keys with deferred messages.
+        held: Vec<HeldKey>,
+        /// Keys held by open cases.
+        cases: Vec<HeldCase>,
+    },
+    /// A lane is to be handed back.
+    ReleaseLane {
+        /// The lane.
+        lane: u16,
+    },
+    /// All lanes are to be handed back.
+    Drain,
+    /// Rows that follow `from`, for a feed that asked.
+    Page {
+        /// The feed.
+        feed: u32,
+        /// Where the page starts; the reader may have set an end for the tick.
+        from: Position,
+        /// All rows, wanted or not.
+        rows: Vec<Arc<Row>>,
+        /// Where the next page starts.
+        next: Position,
+    },
+    /// A read failed; it will be asked for again.
+    ReadFailed {
+        /// The feed.
+        feed: u32,
+    },
+    /// A key's deferred messages.
+    Loaded {
+        /// The key.
+        key: String,
+        /// In order; shorter than asked for when there are no more.
+        rows: Vec<DeferredRow>,
+    },
+    /// Deferrals are written, or cleared.
+    Stored {
+        /// Of these messages.
+        tokens: Vec<u64>,
+    },
+    /// A batch ended.
+    Finished {
+        /// Which.
+        batch: u64,
+        /// Each message's fate, in the batch's order.
+        fates: Vec<(u64, Fate)>,
+        /// For sizing the next batches.
+        seen: BatchSeen,
+        /// Start nothing for this long: the store or a dependency is away.
+        pause_ms: Option<u64>,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What the dispatcher asks for.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Read on; answered by [`Event::Page`] or [`Event::ReadFailed`].
+    Read {
+        /// The feed.
+        feed: u32,
+        /// From here.
+        from: Position,
+    },
+    /// Load a key's deferred messages; answered by [`Event::Loaded`].
+    Load {
+        /// The key.
+        key: String,
+        /// Its slot.
+        slot: u16,
+        /// Most rows.
+        rows_max: u32,
+    },
+    /// Run handlers; answered by [`Event::Finished`].
+    Run(Batch),
+    /// Write deferrals; answered by [`Event::Stored`]. Retried until it succeeds.
+    Store {
+        /// Of these messages.
+        tokens: Vec<u64>,
+        /// The deferrals.
+        deferrals: Vec<Deferral>,
+    },
+    /// Clear deferrals; answered by [`Event::Stored`]. Retried until it succeeds.
+    Clear {
+        /// Of these messages.
+        tokens: Vec<u64>,
+        /// Their sequences.
+        seqs: Vec<u64>,
+    },
+    /// Keep positions. Needs no answer.
+    Save(Vec<Span>),
+    /// A lane is quiet: hand it back.
+    Released(ReleasedLane),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Queued,
+    Running,
+    /// A deferral is being written (kind held) or cleared.
+    Storing,
+}
+
+#[derive(Clone, Debug)]
+struct Tracked {
+    /// Feed and number there; `None` when it came from the store or is already counted as stored.
+    place: Option<(u32, u64)>,
+    key: Arc<str>,
+    lane: u16,
+    row: Arc<Row>,
+    spent: Spent,
+    failure: Option<FailureRecord>,
+    is_stored: bool,
+    is_suspect: bool,
+    phase: Phase,
+    /// A deferral of kind running is being written while the handler runs.
+    is_marking: bool,
+    /// A deferral of kind running was written after the handler started: the executor does not
+    /// know that it has to be cleared.
+    was_marked: bool,
+    /// The handler ended while the deferral of kind running was being written.
+    ended: Option<Fate>,
+}
+
+#[derive(Clone, Debug)]
+struct Lane {
+    epoch: u64,
+    feed: u32,
+    not_before: Option<crate::Timestamp>,
+    /// Set while it is being handed back: where reading had come.
+    cap: Option<(u64, Position)>,
+    /// Messages running or being stored.
+    busy: u32,
+}
+
+/// The dispatcher of one subscription.
+#[derive(Debug)]
+pub struct Dispatcher {
+    types: BTreeSet<String>,
+    order: Order,
+    lane_count: u16,
+    concurrency: usize,
+    window_rows: usize,
+    window_bytes: usize,
+    key_share: usize,
+    save_after_ms: u64,
+    size: BatchSize,
+    now_ms: u64,
+    lanes: BTreeMap<u16, Lane>,
+    feeds: BTreeMap<u32, Feed>,
+    next_feed: u32,
+    keys: Map<Arc<str>, Key>,
+    ready: VecDeque<Arc<str>>,
+    tracked: Map<u64, Tracked>,
+    tracked_bytes: usize,
+    next_token: u64,
+    batches: BTreeMap<u64, Vec<u64>>,
+    next_batch: u64,
+    due: BinaryHeap<Reverse<(u64, Arc<str>)>>,
+    paused_until_ms: u64,
+    /// Messages still to be run one by one after an unclean takeover.
+    suspects_left: u32,
+    suspects_max: u32,
+    /// Messages in memory whose process died while they ran before.
+    suspects_tracked: u32,
+    unsaved: u64,
+    saved_at_ms: u64,
+    is_dirty: bool,
+    out: Vec<Command>,
+}
+
+impl Dispatcher {
+    /// A dispatcher without lanes. `batch_max` is 1 for handlers that are not coalesced.
+    #[must_use]
+    pub fn new(contract: &SubscriptionContract, batch_max: u32, now_ms: u64) -> Self {
+        let concurrency = usize::from(contract.concurrency.max(1));
+        let window_rows = contract.window_rows.max(PAGE_ROWS) as usize;
+        Self {
+            types: contract.types.iter().cloned().collect(),
+            order: contract.order,
+            lane_count: contract.lanes,
+            concurrency,
+            window_rows,
+            window_bytes: usize::try_from(contract.window_bytes).unwrap_or(usize::MAX),
+            key_share: (window_rows / (4 * concurrency)).max(8),
+            save_after_ms: match contract.semantics {
+                Semantics::AtLeastOnce => SAVE_AFTER_AT_LEAST_ONCE_MS,
+                Semantics::AtMostOnce | Semantics::EffectOnce => SAVE_AFTER_MS,
+            },
+            size: BatchSize::new(batch_max),
+            now_ms,
+            lanes: BTreeMap::new(),
+            feeds: BTreeMap::new(),
+            next_feed: 0,
+            keys: Map::default(),
+            ready: VecDeque::new(),
+            tracked: Map::default(),
+            tracked_bytes: 0,
+            next_token: 0,
+            batches: BTreeMap::new(),
+            next_batch: 0,
+            due: BinaryHeap::new(),
+            paused_until_ms: 0,
+            suspects_left: 0,
+            suspects_max: 2 * u32::from(contract.concurrency.max(1)) * batch_max,
+            suspects_tracked: 0,
+            unsaved: 0,
+            saved_at_ms: now_ms,
+            is_dirty: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes an event in and returns what is to be done now. `now_ms` never goes back.
+    pub fn handle(&mut self, now_ms: u64, event: Event) -> Vec<Command> {
+        self.now_ms = self.now_ms.max(now_ms);
+        match event {
+            Event::LaneTaken { taken, held, cases } => self.lane_taken(taken, held, cases),
+            Event::ReleaseLane { lane } => self.release_lane(lane),
+            Event::Drain => {
+                for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
+                    self.release_lane(lane);
+                }
+            }
+            Event::Page {
+                feed,
+                from,
+                rows,
+                next,
+            } => self.page(feed, from, rows, next),
+            Event::ReadFailed { feed } => {
+                if let Some(feed) = self.feeds.get_mut(&feed) {
+                    feed.is_reading = false;
+                }
+            }
+            Event::Loaded { key, rows } => self.loaded(&key, rows),
+            Event::Stored { tokens } => self.stored(tokens),
+            Event::Finished {
+                batch,
+                fates,
+                seen,
+                pause_ms,
+            } => {
+                self.finished(batch, fates, seen, pause_ms);
+            }
+            Event::Tick => {}
+        }
+        self.wake_due_keys();
+        self.relieve();
+        self.merge_feeds();
+        self.fill();
+        self.read_on();
+        self.hand_back();
+        self.save();
+        std::mem::take(&mut self.out)
+    }
+
+    /// When [`Event::Tick`] is wanted next, on the clock of `handle`.
+    #[must_use]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        let due = self.due.peek().map(|Reverse((at, _))| *at);
+        let resume = (self.paused_until_ms > self.now_ms).then_some(self.paused_until_ms);
+        let save = self
+            .is_dirty
+            .then(|| self.saved_at_ms + self.save_interval_ms());
+        [due, resume, save]
+            .into_iter()
+            .flatten()
+            .reduce(std::cmp::Ord::min)
+    }
+
+    /// Whether no lane is owned and nothing is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lanes.is_empty() && self.batches.is_empty() && self.tracked.is_empty()
+    }
+
+    /// Whether everything read so far is finished or stored and nothing is under way.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.tracked.is_empty() && self.batches.is_empty()
+    }
+
+    /// Messages in memory.
+    #[must_use]
+    pub fn in_memory(&self) -> usize {
+        self.tracked.len()
+    }
+
+    /// The lanes owned, those being handed back included.
+    pub fn lanes(&self) -> impl Iterator<Item = u16> + '_ {
+        self.lanes.keys().copied()
+    }
+
+    fn lane_taken(&mut self, taken: TakenLane, held: Vec<HeldKey>, cases: Vec<HeldCase>) {
+        let same = self
+            .feeds
+            .iter()
+            .find(|(_, f)| f.read_to == taken.position && f.is_quiet());
+        let feed = match same {
+            Some((feed, _)) => *feed,
+            None => {
+                let feed = self.next_feed;
+                self.next_feed += 1;
+                self.feeds.insert(feed, Feed::new(taken.position.clone()));
+                feed
+            }
+        };
+        let lane = Lane {
+            epoch: taken.epoch,
+            feed,
+            not_before: taken.not_before,
+            cap: None,
+            busy: 0,
+        };
+        self.lanes.insert(taken.lane, lane);
+        if taken.is_suspect {
+            self.suspects_left = self.suspects_max;
+        }
+        for case in cases {
+            self.key_mut(&Arc::from(case.key.as_str()), case.slot, taken.lane)
+                .is_case_held = true;
+        }
+        for held in held {
+            let name: Arc<str> = Arc::from(held.key.as_str());
+            let now_ms = self.now_ms;
+            let key = self.key_mut(&name, held.slot, taken.lane);
+            key.stored = held.count;
+            key.due = Due::after(now_ms, held.due_in_ms);
+            self.key_changed(&name);
+        }
+        self.is_dirty = true;
+    }
+
+    fn page(&mut self, feed_id: u32, from: Position, rows: Vec<Arc<Row>>, next: Position) {
+        let Some(feed) = self.feeds.get_mut(&feed_id) else {
+            return;
+        };
+        feed.is_reading = false;
+        let moved = feed.read_to != next;
+        let mut parked = Vec::new();
+        for row in rows {
+            let lane_number = lane_of(row.slot, self.lane_count);
+            let Some(lane) = self.lanes.get(&lane_number) else {
+                continue;
+            };
+            let is_wanted = lane.feed == feed_id
+                && lane.cap.is_none()
+                && self.types.contains(&row.envelope.message_type)
+                && lane.not_before.is_none_or(|t| row.recorded_at >= t);
+            if is_wanted {
+                self.arrive(feed_id, lane_number, row, &mut parked);
+            }
+        }
+        if let Some(feed) = self.feeds.get_mut(&feed_id) {
+            feed.close_page(from, next);
+        }
+        self.is_dirty |= moved;
+        self.store_held(parked);
+    }
+
+    /// Puts a row that was read into its place.
+    fn arrive(&mut self, feed_id: u32, lane: u16, row: Arc<Row>, parked: &mut Vec<u64>) {
+        let token = self.next_token;
+        self.next_token += 1;
+        let Some(feed) = self.feeds.get_mut(&feed_id) else {
+            return;
+        };
+        let number = feed.push(row.seq, lane, token);
+        let name = self.key_name(&row);
+        let is_crowded = self.tracked.len() >= self.window_rows / 2;
+        let key_share = self.key_share;
+        let key = self.key_mut(&name, row.slot, lane);
+        let must_park = key.is_held() || (is_crowded && key.queue.len() >= key_share);
+        let phase = if must_park {
+            Phase::Storing
+        } else {
+            Phase::Queued
+        };
+        if must_park {
+            key.stored += 1;
+            key.storing += 1;
+            parked.push(token);
+        } else {
+            key.queue.push_back(token);
+        }
+        self.track(
+            token,
+            Tracked {
+                place: Some((feed_id, number)),
+                key: Arc::clone(&name),
+                lane,
+                row,
+                spent: Spent::default(),
+                failure: None,
+                is_stored: false,
+                is_suspect: false,
+                phase,
+                is_marking: false,
+                was_marked: false,
+                ended: None,
+            },
+        );
+        if must_park {
+            self.busy(lane, 1);
+        } else {
+            self.key_changed(&name);
+        }
+    }
+
+    fn key_name(&self, row: &Row) -> Arc<str> {
+        match self.order {
+            Order::Key => match self.keys.get_key_value(row.envelope.key()) {
+                Some((name, _)) => Arc::clone(name),
+                None => Arc::from(row.envelope.key()),
+            },
+            // Every message is its own key.
+            Order::None => Arc::from(format!("seq:{}", row.seq)),
+        }
+    }
+
+    fn track(&mut self, token: u64, tracked: Tracked) {
+        self.tracked_bytes += tracked.row.envelope.weight();
+        self.suspects_tracked += u32::from(tracked.is_suspect);
+        self.tracked.insert(token, tracked);
+    }
+
+    fn untrack(&mut self, token: u64) -> Option<Tracked> {
+        let tracked = self.tracked.remove(&token)?;
+        self.tracked_bytes -= tracked.row.envelope.weight();
+        self.suspects_tracked -= u32::from(tracked.is_suspect);
+        Some(tracked)
+    }
+
+    fn busy(&mut self, lane: u16, change: i64) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.busy = u32::try_from(i64::from(lane.busy) + change).unwrap_or(0);
+        }
+    }
+
+    /// Counts a row as finished or stored in its feed.
+    fn settle_place(&mut self, place: Option<(u32, u64)>) {
+        let Some((feed, number)) = place else { return };
+        if let Some(feed) = self.feeds.get_mut(&feed) {
+            feed.finish(number);
+            if feed.advance() {
+                self.is_dirty = true;
+            }
+        }
+        self.unsaved += 1;
+    }
+
+    /// Asks for deferrals of kind held.
+    fn store_held(&mut self, tokens: Vec<u64>) {
+        if tokens.is_empty() {
+            return;
+        }
+        let deferrals = tokens
+            .iter()
+            .filter_map(|token| self.tracked.get(token))
+            .map(|t| deferral_of(t, DeferralKind::Held))
+            .collect();
+        self.out.push(Command::Store { tokens, deferrals });
+    }
+
+    /// Feeds that have come to the same place become one.
+    fn merge_feeds(&mut self) {
+        if self.feeds.len() < 2 {
+            return;
+        }
+        let ids: Vec<u32> = self.feeds.keys().copied().collect();
+        for id in ids {
+            let Some(feed) = self.feeds.get(&id) else {
+                continue;
+            };
+            if !feed.is_quiet() {
+                continue;
+            }
+            let into = self.feeds.iter().find(|(other, f)| {
+                **other != id && f.read_to == feed.read_to && f.done_to() == feed.done_to()
+            });
+            let Some(into) = into.map(|(other, _)| *other) else {
+                continue;
+            };
+            for lane in self.lanes.values_mut().filter(|l| l.feed == id) {
+                lane.feed = into;
+            }
+            self.feeds.remove(&id);
+        }
+    }
+
+    fn read_on(&mut self) {
+        let page_rows = PAGE_ROWS as usize;
+        for (id, feed) in &mut self.feeds {
+            let is_served = self
+                .lanes
+                .values()
+                .any(|l| l.feed == *id && l.cap.is_none());
+            let has_room = self.tracked.len() + page_rows <= self.window_rows
+                && self.tracked_bytes < self.window_bytes
+                && feed.span() < 4 * self.window_rows;
+            if is_served && has_room && !feed.is_reading && self.paused_until_ms <= self.now_ms {
+                feed.is_reading = true;
+                self.out.push(Command::Read {
+                    feed: *id,
+                    from: feed.read_to.clone(),
+                });
+            }
+        }
+    }
+
+    fn save_interval_ms(&self) -> u64 {
+        if self.unsaved > 0 {
+            self.save_after_ms
+        } else {
+            SAVE_IDLE_AFTER_MS
+        }
+    }
+
+    fn save(&mut self) {
+        let is_due = self.unsaved >= SAVE_AFTER_MESSAGES
+            || self.now_ms >= self.saved_at_ms + self.save_interval_ms();
+        if !self.is_dirty || !is_due || self.lanes.is_empty() {
+            return;
+        }
+        self.out.push(Command::Save(self.spans()));
+        self.unsaved = 0;
+        self.saved_at_ms = self.now_ms;
+        self.is_dirty = false;
+    }
+
+    /// All lanes by position.
+    #[must_use]
+    pub fn spans(&self) -> Vec<Span> {
+        let spans = self.feeds.iter().map(|(id, feed)| Span {
+            position: feed.done_to().clone(),
+            lanes: self
+                .lanes
+                .iter()
+                .filter(|(_, l)| l.feed == *id)
+                .map(|(number, l)| (*number, l.epoch))
+                .collect(),
+        });
+        spans.filter(|span| !span.lanes.is_empty()).collect()
+    }
+}
+
+/// What is written of a message that is put aside without blame.
+fn deferral_of(tracked: &Tracked, kind: DeferralKind) -> Deferral {
+    Deferral {
+        seq: tracked.row.seq,
+        slot: tracked.row.slot,
+        key: tracked.key.to_string(),
+        kind,
+        due_in_ms: (kind == DeferralKind::Held).then_some(0),
+        spent: tracked.spent,
+        failure: tracked.failure.clone(),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,310 @@
+//! Forming batches and taking their ends in.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::key::Due;
+use super::{Batch, Command, Dispatcher, Fate, Phase, Work, deferral_of};
+use crate::coalesce::BatchSeen;
+use crate::store::DeferralKind;
+
+impl Dispatcher {
+    /// Starts as many batches as limits and ready keys allow.
+    pub(super) fn fill(&mut self) {
+        while self.paused_until_ms <= self.now_ms && self.batches.len() < self.concurrency {
+            let is_suspect = self.suspects_left > 0 || self.suspects_tracked > 0;
+            // After an unclean takeover one batch at a time, which the executor runs message by
+            // message, so that one that kills its process is named.
+            if is_suspect && !self.batches.is_empty() {
+                return;
+            }
+            let mut works = self.take_ready(self.size.next() as usize);
+            for work in &mut works {
+                work.is_suspect |= is_suspect;
+            }
+            if works.is_empty() {
+                return;
+            }
+            let batch = self.next_batch;
+            self.next_batch += 1;
+            self.batches
+                .insert(batch, works.iter().map(|w| w.token).collect());
+            let use_savepoints = self.size.wants_savepoints();
+            self.out.push(Command::Run(Batch {
+                batch,
+                works,
+                use_savepoints,
+            }));
+        }
+    }
+
+    /// Takes up to `most` messages from ready keys. A key gives all it has as long as there is
+    /// room: its messages stay in order within the batch, and no other batch touches the key.
+    fn take_ready(&mut self, most: usize) -> Vec<Work> {
+        let mut works = Vec::new();
+        while works.len() < most {
+            let Some(name) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(key) = self.keys.get_mut(&name) else {
+                continue;
+            };
+            key.is_ready = false;
+            let room = most - works.len();
+            let tokens: Vec<u64> = key.queue.drain(..room.min(key.queue.len())).collect();
+            key.is_running = !tokens.is_empty();
+            let lane = key.lane;
+            if tokens.is_empty() {
+                self.key_changed(&name);
+                continue;
+            }
+            self.busy(lane, tokens.len() as i64);
+            works.extend(tokens.into_iter().filter_map(|token| self.start(token)));
+        }
+        works
+    }
+
+    fn start(&mut self, token: u64) -> Option<Work> {
+        let tracked = self.tracked.get_mut(&token)?;
+        tracked.phase = Phase::Running;
+        if let Some((feed, number)) = tracked.place
+            && let Some(feed) = self.feeds.get_mut(&feed)
+        {
+            feed.start(number);
+        }
+        Some(Work {
+            token,
+            row: Arc::clone(&tracked.row),
+            spent: tracked.spent,
+            is_stored: tracked.is_stored,
+            is_suspect: tracked.is_suspect,
+        })
+    }
+
+    pub(super) fn finished(
+        &mut self,
+        batch: u64,
+        fates: Vec<(u64, Fate)>,
+        seen: BatchSeen,
+        pause_ms: Option<u64>,
+    ) {
+        self.batches.remove(&batch);
+        self.size.observe(seen);
+        let looked_into = seen.messages.saturating_sub(seen.duplicates);
+        self.suspects_left = self.suspects_left.saturating_sub(looked_into);
+        if let Some(pause_ms) = pause_ms {
+            self.paused_until_ms = self.now_ms.saturating_add(pause_ms);
+        }
+        let mut touched = BTreeSet::new();
+        let mut returned = Vec::new();
+        let mut to_clear = Vec::new();
+        for (token, fate) in fates {
+            let Some(tracked) = self.tracked.get_mut(&token) else {
+                continue;
+            };
+            touched.insert(Arc::clone(&tracked.key));
+            if fate == Fate::Returned {
+                returned.push(token);
+            } else if tracked.is_marking {
+                tracked.ended = Some(fate);
+            } else {
+                self.ended(token, fate, &mut to_clear);
+            }
+        }
+        for token in returned.into_iter().rev() {
+            self.give_back(token);
+        }
+        self.clear(to_clear);
+        for name in touched {
+            if let Some(key) = self.keys.get_mut(&name) {
+                key.is_running = false;
+            }
+            self.key_freed(&name);
+        }
+    }
+
+    /// A key's batch ended: what is queued goes on, or is stored behind what holds it.
+    fn key_freed(&mut self, name: &Arc<str>) {
+        let Some(key) = self.keys.get(name) else {
+            return;
+        };
+        // With nothing to wait for, what is stored was only parked behind what is queued here.
+        let is_blocked = key.is_case_held || (key.stored > 0 && key.due != Due::Now);
+        if is_blocked && !key.queue.is_empty() {
+            self.park_queue(name);
+        }
+        self.key_changed(name);
+    }
+
+    fn give_back(&mut self, token: u64) {
+        let Some(tracked) = self.tracked.get_mut(&token) else {
+            return;
+        };
+        tracked.phase = Phase::Queued;
+        let (name, lane) = (Arc::clone(&tracked.key), tracked.lane);
+        self.busy(lane, -1);
+        let is_releasing = self.lanes.get(&lane).is_none_or(|l| l.cap.is_some());
+        if is_releasing {
+            self.drop_or_park(token);
+        } else if let Some(key) = self.keys.get_mut(&name) {
+            key.queue.push_front(token);
+        }
+    }
+
+    /// Takes in the end of one message other than `Returned`.
+    pub(super) fn ended(&mut self, token: u64, fate: Fate, to_clear: &mut Vec<u64>) {
+        let Some(tracked) = self.tracked.get_mut(&token) else {
+            return;
+        };
+        let (name, lane) = (Arc::clone(&tracked.key), tracked.lane);
+        let place = tracked.place.take();
+        let must_clear = tracked.was_marked && !matches!(fate, Fate::Deferred(_));
+        self.settle_place(place);
+        let now_ms = self.now_ms;
+        if let Some(key) = self.keys.get_mut(&name) {
+            match fate {
+                Fate::Deferred(deferral) => {
+                    key.stored += 1;
+                    key.due = Due::after(now_ms, deferral.due_in_ms);
+                }
+                Fate::Quarantined { holds_key } => key.is_case_held |= holds_key,
+                Fate::Finished | Fate::Returned => {}
+            }
+            if must_clear {
+                key.storing += 1;
+            }
+        }
+        if must_clear {
+            if let Some(tracked) = self.tracked.get_mut(&token) {
+                tracked.phase = Phase::Storing;
+            }
+            to_clear.push(token);
+        } else {
+            self.untrack(token);
+            self.busy(lane, -1);
+        }
+    }
+
+    pub(super) fn clear(&mut self, tokens: Vec<u64>) {
+        if tokens.is_empty() {
+            return;
+        }
+        let seqs = tokens
+            .iter()
+            .filter_map(|t| self.tracked.get(t))
+            .map(|t| t.row.seq)
+            .collect();
+        self.out.push(Command::Clear { tokens, seqs });
+    }
+
+    /// Deferrals were written or cleared.
+    pub(super) fn stored(&mut self, tokens: Vec<u64>) {
+        let mut touched = BTreeSet::new();
+        let mut to_clear = Vec::new();
+        let mut again = Vec::new();
+        for token in tokens {
+            let Some(tracked) = self.tracked.get_mut(&token) else {
+                continue;
+            };
+            let (name, lane) = (Arc::clone(&tracked.key), tracked.lane);
+            let place = tracked.place.take();
+            touched.insert(Arc::clone(&name));
+            self.settle_place(place);
+            let Some(tracked) = self.tracked.get_mut(&token) else {
+                continue;
+            };
+            if !tracked.is_marking {
+                if let Some(key) = self.keys.get_mut(&name) {
+                    key.storing -= 1;
+                }
+                self.untrack(token);
+                self.busy(lane, -1);
+                continue;
+            }
+            tracked.is_marking = false;
+            tracked.was_marked = true;
+            match tracked.ended.take() {
+                None => {}
+                // The deferral of the failure may have been overwritten by ours: write it again.
+                Some(Fate::Deferred(deferral)) => again.push((token, deferral)),
+                Some(fate) => self.ended(token, fate, &mut to_clear),
+            }
+        }
+        for (token, deferral) in again {
+            let Some(tracked) = self.tracked.get_mut(&token) else {
+                continue;
+            };
+            tracked.phase = Phase::Storing;
+            let name = Arc::clone(&tracked.key);
+            let now_ms = self.now_ms;
+            if let Some(key) = self.keys.get_mut(&name) {
+                key.stored += 1;
+                key.storing += 1;
+                key.due = Due::after(now_ms, deferral.due_in_ms);
+            }
+            self.out.push(Command::Store {
+                tokens: vec![token],
+                deferrals: vec![deferral],
+            });
+        }
+        self.clear(to_clear);
+        for name in touched {
+            self.key_freed_unless_running(&name);
+        }
+    }
+
+    fn key_freed_unless_running(&mut self, name: &Arc<str>) {
+        if self.keys.get(name).is_some_and(|key| !key.is_running) {
+            self.key_freed(name);
+        }
+    }
+
+    /// When what was read spans too far because something old is still unfinished: stores it, so
+    /// that the position can move on.
+    pub(super) fn relieve(&mut self) {
+        let span_max = 3 * self.window_rows;
+        let crowded: Vec<u64> = self
+            .feeds
+            .values()
+            .filter(|feed| feed.span() >= span_max)
+            .flat_map(|feed| feed.oldest_unfinished(64))
+            .collect();
+        // A full window in which everything waits behind what runs.
+        let is_stuck = self.tracked.len() + super::PAGE_ROWS as usize > self.window_rows
+            && self.ready.is_empty()
+            && self.batches.len() < self.concurrency;
+        let mut stuck_keys: BTreeSet<Arc<str>> = BTreeSet::new();
+        if is_stuck {
+            let waiting = self
+                .keys
+                .iter()
+                .filter(|(_, k)| k.is_running && !k.queue.is_empty());
+            stuck_keys.extend(waiting.map(|(name, _)| Arc::clone(name)));
+        }
+        let mut marks = Vec::new();
+        for token in crowded {
+            let Some(tracked) = self.tracked.get_mut(&token) else {
+                continue;
+            };
+            match tracked.phase {
+                Phase::Running if !tracked.is_marking && !tracked.is_stored => {
+                    tracked.is_marking = true;
+                    marks.push((token, deferral_of(tracked, DeferralKind::Running)));
+                }
+                Phase::Queued => {
+                    stuck_keys.insert(Arc::clone(&tracked.key));
+                }
+                Phase::Running | Phase::Storing => {}
+            }
+        }
+        if !marks.is_empty() {
+            let (tokens, deferrals) = marks.into_iter().unzip();
+            self.out.push(Command::Store { tokens, deferrals });
+        }
+        for name in stuck_keys {
+            if self.keys.get(&name).is_some_and(|key| key.is_running) {
+                self.park_queue(&name);
+            }
+        }
+    }
+}
