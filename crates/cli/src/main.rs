@@ -1,1 +1,3 @@
+//! The `onceward` command.
+
 fn main() {}

@@ -1,0 +1,188 @@
+//! `[subscription.NAME]`.
+
+use std::path::Path;
+
+use onceward_core::Identity;
+use onceward_core::contract::{OnPoison, Order, Semantics, SubscriptionContract};
+use onceward_core::store::Start;
+
+use super::fault::FaultCode;
+use super::reader::Section;
+use super::{PushConfig, SecretSource, secret, sections};
+use crate::target;
+
+/// How long an answer to a push may take when nothing else is said, in milliseconds.
+const PUSH_TIMEOUT_MS_DEFAULT: u64 = 15_000;
+
+/// Reads one subscription, and its push where it has one.
+pub(super) fn read(
+    name: &str,
+    section: Section<'_>,
+    folder: &Path,
+) -> (SubscriptionContract, Option<PushConfig>) {
+    let push = push(name, &section, folder);
+    let semantics = semantics(&section, push.as_ref());
+    let mut contract = SubscriptionContract::new(name, &[], semantics);
+    // Where there are none, the check of the whole contract says so.
+    if let Some(types) = section.texts("messages") {
+        contract.types = types.value.into_iter().map(|t| t.value).collect();
+    }
+    source(&section);
+    choices(&section, &mut contract);
+    limits(&section, &mut contract);
+    retry(&section, &mut contract);
+    contract.start = start(&section);
+    contract.renamed_from = section.text("renamed_from").map(|former| former.value);
+    section.finish();
+    (contract, push)
+}
+
+fn semantics(section: &Section<'_>, push: Option<&PushConfig>) -> Semantics {
+    let choices = [
+        ("at-most-once", Semantics::AtMostOnce),
+        ("at-least-once", Semantics::AtLeastOnce),
+        ("effect-once", Semantics::EffectOnce),
+    ];
+    let has_push = push.is_some() || section.has("push");
+    let default = if has_push {
+        Semantics::AtLeastOnce
+    } else {
+        Semantics::EffectOnce
+    };
+    let semantics = section.choice("semantics", &choices).unwrap_or(default);
+    let has_probe = push.is_none_or(|push| push.probe.is_some());
+    if has_push && semantics == Semantics::EffectOnce && !has_probe {
+        let place = section.findings.place_of(&section.path_of("semantics"));
+        let message = "a push cannot promise effect-once by itself, because a lost answer leaves \
+                       open whether the effect happened: set push.probe, an address that answers \
+                       that, or take semantics = \"at-least-once\"";
+        section.fault(FaultCode::Contract, &place, message);
+    }
+    semantics
+}
+
+fn source(section: &Section<'_>) {
+    let Some(source) = section.text("source") else {
+        return;
+    };
+    if source.value != "outbox" {
+        let message = format!(
+            "source = {:?}: this build of onceward reads only from \"outbox\"",
+            source.value
+        );
+        section.fault(FaultCode::NotInThisBuild, &source.place, message);
+    }
+}
+
+fn choices(section: &Section<'_>, contract: &mut SubscriptionContract) {
+    let identities = [
+        ("message", Identity::Message),
+        ("operation", Identity::Operation),
+        ("seq", Identity::Seq),
+    ];
+    let orders = [("key", Order::Key), ("none", Order::None)];
+    let on_poison = [("skip", OnPoison::Skip), ("hold-key", OnPoison::HoldKey)];
+    contract.identity = section.choice("identity", &identities);
+    contract.order = section.choice("order", &orders).unwrap_or_default();
+    contract.on_poison = section.choice("on_poison", &on_poison);
+}
+
+fn limits(section: &Section<'_>, contract: &mut SubscriptionContract) {
+    fn set<T: TryFrom<u64>>(section: &Section<'_>, key: &'static str, setting: &mut T) {
+        if let Some(value) = section.whole(key) {
+            *setting = value;
+        }
+    }
+    set(section, "concurrency", &mut contract.concurrency);
+    set(section, "lanes", &mut contract.lanes);
+    set(section, "batch_max", &mut contract.batch_max);
+    set(section, "window_rows", &mut contract.window_rows);
+    set(section, "window_bytes", &mut contract.window_bytes);
+    if let Some(ms) = section.duration_ms("timeout", "timeout_ms") {
+        contract.timeout_ms = ms;
+    }
+}
+
+fn retry(section: &Section<'_>, contract: &mut SubscriptionContract) {
+    let Some(section) = section.section("retry") else {
+        return;
+    };
+    let policy = &mut contract.retry;
+    let durations = [
+        ("base", "base_ms", &mut policy.base_ms),
+        ("cap", "cap_ms", &mut policy.cap_ms),
+        ("age_max", "age_max_ms", &mut policy.age_max_ms),
+    ];
+    for (in_words, in_ms, setting) in durations {
+        if let Some(ms) = section.duration_ms(in_words, in_ms) {
+            *setting = ms;
+        }
+    }
+    if let Some(factor) = section.number("factor") {
+        policy.factor = factor;
+    }
+    if let Some(attempts) = section.whole("attempts_max") {
+        policy.attempts_max = attempts;
+    }
+    section.finish();
+}
+
+fn start(section: &Section<'_>) -> Option<Start> {
+    let start = section.text_or_time("start")?;
+    match start.value.as_str() {
+        "now" => Some(Start::Now),
+        "earliest" => Some(Start::Earliest),
+        time => match time.parse() {
+            Ok(time) => Some(Start::At(time)),
+            Err(_) => {
+                let message = format!(
+                    "start = {time:?} is neither \"now\" nor \"earliest\" nor a time with an \
+                     offset, such as \"2026-01-31T09:00:00Z\""
+                );
+                section.fault(FaultCode::BadValue, &start.place, message);
+                None
+            }
+        },
+    }
+}
+
+fn push(name: &str, subscription: &Section<'_>, folder: &Path) -> Option<PushConfig> {
+    let section = subscription.section("push")?;
+    let url = section.text("url");
+    if url.is_none() && !section.has("url") {
+        section.missing("url", "where the messages are sent");
+    }
+    sections::refuse_inline(&section, "secret", "secret_file or secret_env");
+    let named = sections::secret(&section, "secret_file", "secret_env", folder);
+    let timeout_ms = section.duration_ms("timeout", "timeout_ms");
+    let probe = section.text("probe");
+    if let Some(probe) = &probe {
+        if let Err(problem) = target::check(&probe.value) {
+            section.fault(FaultCode::BadValue, &probe.place, problem);
+        }
+    }
+    let made = folder.join(".onceward").join(secret::made_file_name(name));
+    let is_open = match &url {
+        None => false,
+        Some(url) => match target::check(&url.value) {
+            Ok(target) => !target::is_loopback(&target),
+            Err(problem) => {
+                section.fault(FaultCode::BadValue, &url.place, problem);
+                false
+            }
+        },
+    };
+    if is_open && named.is_none() {
+        let message = "a push that leaves this machine must be signed: name its secret with \
+                       secret_file or secret_env";
+        let place = url.as_ref().map_or(&section.place, |url| &url.place);
+        section.fault(FaultCode::Insecure, place, message);
+    }
+    section.finish();
+    Some(PushConfig {
+        url: url?.value,
+        secret: named.map_or(SecretSource::Made(made), |named| named.value),
+        timeout_ms: timeout_ms.unwrap_or(PUSH_TIMEOUT_MS_DEFAULT),
+        probe: probe.map(|probe| probe.value),
+    })
+}
