@@ -1,1 +1,126 @@
-//! Placeholder.
+//! Onceward's HTTP API and health endpoints as an axum router: served by `onceward up`, or mounted
+//! in a service of your own.
+//!
+//! | path | what it does |
+//! |---|---|
+//! | `POST /v1/messages` | accepts CloudEvents: binary, structured, batch |
+//! | `GET /v1/operations/{id}` | how far a business operation has come |
+//! | `GET /livez` | the process answers; asks no database |
+//! | `GET /readyz` | the database and the engine are fit for work |
+//!
+//! Everything but the two probes is guarded: `Host` against a list, requests from other sites
+//! refused, and a bearer token once one is configured (see [`Access`]). Errors are RFC 9457
+//! problems whose `type` has a page (see [`Code`]).
+//!
+//! ```ignore
+//! let gate = StoreGate::new(store);
+//! let router = Console::new(gate).access(access).hosts(["orders.internal"]).router();
+//! check_exposure(address, &access)?;
+//! axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
+//! ```
+//!
+//! Serve it with connect information, as above: without a token, a peer that is not on loopback is
+//! then refused even where the listener's address was not checked.
+
+mod access;
+mod code;
+mod gate;
+mod guard;
+mod health;
+mod idempotency;
+mod messages;
+mod operations;
+mod problem;
+mod store_gate;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+pub use access::{Access, AccessError, Caller, ExposureError, Scope, check_exposure};
+pub use code::Code;
+pub use gate::{
+    BoxFuture, Gate, GateError, NotReady, Outcome, Receipt, Refusal, Submission, SubmissionKey,
+};
+pub use problem::Problem;
+pub use store_gate::StoreGate;
+
+/// Largest request body where nothing else is said: 1 MiB.
+pub const BODY_BYTES_MAX_DEFAULT: usize = 1 << 20;
+
+/// What the router is made from.
+#[derive(Clone)]
+pub struct Console {
+    gate: Arc<dyn Gate>,
+    access: Access,
+    hosts: BTreeSet<String>,
+    types: Option<BTreeSet<String>>,
+    body_bytes_max: usize,
+}
+
+impl Console {
+    /// Around a gate, with every default: no token, loopback names only, any message type.
+    pub fn new(gate: impl Gate) -> Self {
+        let hosts = ["localhost", "127.0.0.1", "[::1]"];
+        Self {
+            gate: Arc::new(gate),
+            access: Access::default(),
+            hosts: hosts.into_iter().map(str::to_owned).collect(),
+            types: None,
+            body_bytes_max: BODY_BYTES_MAX_DEFAULT,
+        }
+    }
+
+    /// Who may do what.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Further names, without ports, under which this listener may be asked, beside the loopback
+    /// names.
+    #[must_use]
+    pub fn hosts(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let hosts = hosts.into_iter().map(|h| h.into().to_ascii_lowercase());
+        self.hosts.extend(hosts);
+        self
+    }
+
+    /// Closes the contract: only these message types are accepted.
+    #[must_use]
+    pub fn types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.types = Some(types.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Largest request body, in bytes.
+    #[must_use]
+    pub fn body_bytes_max(mut self, bytes: usize) -> Self {
+        self.body_bytes_max = bytes;
+        self
+    }
+
+    /// The router.
+    pub fn router(self) -> Router {
+        let state = Arc::new(self);
+        let guarded = Router::new()
+            .route("/v1/messages", post(messages::accept))
+            .route("/v1/operations/{id}", get(operations::show))
+            .fallback(guard::no_such_path)
+            .method_not_allowed_fallback(guard::no_such_method)
+            .layer(axum::middleware::from_fn_with_state(
+                Arc::clone(&state),
+                guard::check,
+            ));
+        Router::new()
+            .route("/livez", get(health::live))
+            .route("/readyz", get(health::ready))
+            .method_not_allowed_fallback(guard::no_such_method)
+            .merge(guarded)
+            .layer(axum::middleware::map_response(guard::harden))
+            .with_state(state)
+    }
+}
