@@ -3,5 +3,9 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`postgres`] | fresh databases on a real PostgreSQL, and servers to stop, kill and freeze |
+//! | [`suite`] | the cases that every store passes, and [`store_suite!`] |
+//! | [`clock`] | a clock that moves only when told |
 
+pub mod clock;
 pub mod postgres;
+pub mod suite;

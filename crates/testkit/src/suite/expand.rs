@@ -1,0 +1,191 @@
+//! The list of cases, and what becomes of it.
+
+/// Expands to one `#[tokio::test]` per case of the store suite.
+///
+/// The argument is an expression, which may await, that gives a [`Fixture`](crate::suite::Fixture)
+/// on an empty, migrated store. The calling crate needs tokio with the features `macros` and `rt`.
+#[macro_export]
+macro_rules! store_suite {
+    ($fixture:expr) => {
+        $crate::store_suite_cases! { @tests ($fixture) }
+    };
+}
+
+/// The list of cases: by topic, each a function in the module of the topic's name.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_suite_cases {
+    (@ $form:ident $argument:tt) => {
+        $crate::store_suite_expand! {
+            @ $form $argument
+            log {
+                a_message_comes_back_as_it_was_appended
+                payload_bytes_are_never_altered
+                a_missing_source_becomes_the_stores_own
+                rows_come_in_the_order_of_appending
+                what_is_rolled_back_is_never_read
+                pages_cut_anywhere_go_on_exactly_there
+                a_position_survives_being_written_down
+                pages_stop_at_their_bytes
+                the_head_is_past_everything_committed
+                an_empty_log_reads_as_empty
+                rows_read_are_behind_the_position_and_no_others
+                the_slot_follows_the_key
+                another_handle_reads_the_same
+                a_position_of_another_era_is_refused
+            }
+            log_interleaved {
+                an_open_transaction_delays_only_its_own_rows
+                a_commit_while_a_tick_is_read_comes_in_the_next
+                late_rows_are_merged_by_sequence
+                rows_appended_after_a_newer_commit_are_not_lost
+                the_head_leaves_open_transactions_due
+                a_late_rollback_leaves_a_gap_and_nothing_else
+                interleaved_writers_lose_nothing
+                a_key_keeps_the_order_of_its_commits
+            }
+            ledger {
+                the_first_insert_counts_and_the_second_does_not
+                what_was_stored_comes_back
+                known_answers_in_the_order_asked
+                a_batch_counts_only_what_is_new
+                one_key_twice_in_a_batch_is_one_effect
+                subscriptions_do_not_suppress_each_other
+                sources_types_and_generations_are_apart
+                tables_of_different_identities_are_apart
+                an_operation_is_known_whenever_it_comes_again
+                a_sequence_is_an_identity
+                two_at_once_are_one_effect
+                a_rollback_lets_the_other_have_it
+            }
+            effects {
+                everything_commits_together
+                a_rollback_leaves_no_trace
+                dropping_a_transaction_leaves_no_trace
+                a_savepoint_undoes_what_came_after
+                a_released_savepoint_keeps_what_came_after
+                appending_and_settling_share_the_transaction
+                a_foreign_error_is_not_classified
+            }
+            lanes {
+                members_have_fences_of_their_own
+                a_lease_runs_out_unless_it_is_renewed
+                a_lease_nobody_took_over_can_be_renewed_late
+                a_free_lane_is_taken_from_the_start
+                a_living_owner_keeps_its_lane
+                a_released_lane_goes_on_where_it_stood
+                leaving_hands_over_the_saved_position
+                who_has_left_can_do_nothing_more
+                every_change_of_owner_counts_the_epoch
+                lanes_of_one_member_stand_apart
+                the_latest_saved_position_holds
+                subscriptions_share_no_lane
+                two_that_take_at_once_do_not_both_get_it
+            }
+            takeover {
+                the_new_owner_goes_on_at_the_saved_position
+                the_old_owner_is_fenced
+                only_the_lane_of_a_dead_owner_is_suspect
+                a_position_of_an_old_epoch_is_ignored
+                a_late_save_of_the_dead_moves_nothing
+                one_takeover_ends_the_member_everywhere
+                an_open_transaction_of_the_dead_cannot_commit
+                a_death_is_counted_for_what_was_running
+                a_clean_end_counts_no_death
+            }
+            deferrals {
+                what_was_deferred_comes_back
+                a_keys_messages_come_in_their_order
+                due_times_follow_the_databases_clock
+                the_age_counts_from_the_first_time
+                clearing_removes_just_that
+                clearing_rolls_back_too
+                pages_of_a_key_go_on_after_a_sequence
+                held_keys_count_and_tell_when_the_first_is_due
+                held_keys_are_those_of_the_slots_asked
+                keys_of_one_slot_do_not_mix
+                deferrals_of_subscriptions_are_apart
+            }
+            cases {
+                a_case_keeps_everything
+                cases_are_listed_in_pages
+                a_second_case_for_a_message_replaces_the_first
+                the_first_deferral_is_remembered
+                only_holding_cases_hold_their_key
+            }
+            acceptance {
+                the_first_does_the_work_and_the_next_gets_the_answer
+                a_rollback_forgets_the_claim
+                another_body_under_the_key_is_refused
+                callers_share_no_keys
+                a_claim_in_another_transaction_is_in_flight
+                the_memory_ends
+            }
+            schema {
+                migrating_again_changes_nothing
+                several_may_migrate_at_once
+                a_subscription_is_new_once
+                a_start_is_required_once_its_types_are_there
+                starting_now_leaves_out_what_is_there
+                starting_at_a_time_says_so
+                a_renamed_subscription_keeps_what_it_had
+                subscriptions_are_listed_in_order
+                a_new_era_refuses_old_positions
+                the_store_answers
+            }
+            upkeep {
+                nothing_a_position_still_needs_is_removed
+                nothing_a_deferral_refers_to_is_removed
+                a_case_outlives_its_row
+                what_everybody_is_past_goes
+                the_ledger_keeps_its_memory_and_no_longer
+                saved_positions_survive
+                the_last_round_is_reported
+            }
+            status {
+                an_operation_shows_where_each_subscription_stands
+                a_message_is_its_own_operation
+                past_the_position_is_delivered
+                an_operations_messages_come_oldest_first
+                the_backlog_counts_what_waits
+                the_backlog_stops_counting_where_told
+                the_backlog_counts_deferred_and_quarantined
+                the_backlog_names_owners
+            }
+        }
+    };
+}
+
+/// Turns the list into tests, or into a vector of names and futures.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! store_suite_expand {
+    (@tests ($fixture:expr) $($topic:ident { $($case:ident)* })*) => {
+        $(
+            mod $topic {
+                #[allow(unused_imports)]
+                use super::*;
+                $(
+                    #[tokio::test]
+                    async fn $case() -> $crate::suite::CaseResult {
+                        let name = concat!(stringify!($topic), "::", stringify!($case));
+                        let fixture = $fixture;
+                        $crate::suite::guarded(name, $crate::suite::$topic::$case(&fixture)).await
+                    }
+                )*
+            }
+        )*
+    };
+    (@list ($fixture:expr) $($topic:ident { $($case:ident)* })*) => {{
+        let cases: ::std::vec::Vec<(&'static str, $crate::suite::CaseFuture)> = ::std::vec![
+            $($((
+                concat!(stringify!($topic), "::", stringify!($case)),
+                ::std::boxed::Box::pin(async {
+                    let fixture = $fixture;
+                    $crate::suite::$topic::$case(&fixture).await
+                }),
+            ),)*)*
+        ];
+        cases
+    }};
+}
