@@ -73,7 +73,7 @@ impl Retention {
 }
 
 /// What one round of upkeep did and found.
-#[derive(Clone, Debug, PartialEq, Default, Serialize)]
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct UpkeepReport {
     /// Log partitions emptied or rows deleted, whichever the store does.
     pub log_removed: u64,
