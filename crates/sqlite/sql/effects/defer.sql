@@ -1,0 +1,10 @@
+INSERT INTO onceward_deferral (
+    subscription, seq, slot, key, kind, due_at, failures, deaths, waits, failure, first_at
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, coalesce(?11, (SELECT micros FROM onceward_clock)) + ?6 * 1000,
+    ?7, ?8, ?9, ?10, coalesce(?11, (SELECT micros FROM onceward_clock))
+)
+ON CONFLICT (seq, subscription) DO UPDATE
+SET kind = excluded.kind, due_at = excluded.due_at, failures = excluded.failures,
+    deaths = excluded.deaths, waits = excluded.waits, failure = excluded.failure

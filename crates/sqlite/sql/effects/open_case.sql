@@ -1,0 +1,16 @@
+INSERT INTO onceward_case (
+    subscription, holds_key, reason, failure, failures, deaths, waits, age_ms, opened_at,
+    first_deferred_at, slot, key, seq, recorded_at, id, source, aggregatetype, aggregateid, type,
+    operationid, partitionkey, schemaversion, aggregateversion, occurred_at, expires_at, priority,
+    headers, payload, payload_binary
+)
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, (SELECT micros FROM onceward_clock)),
+    (SELECT first_at FROM onceward_deferral WHERE seq = ?12 AND subscription = ?1), ?10, ?11, ?12,
+    ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28
+)
+ON CONFLICT (seq, subscription) DO UPDATE
+SET state = 'open', holds_key = excluded.holds_key, reason = excluded.reason,
+    failure = excluded.failure, failures = excluded.failures, deaths = excluded.deaths,
+    waits = excluded.waits, age_ms = excluded.age_ms, opened_at = excluded.opened_at,
+    first_deferred_at = coalesce(excluded.first_deferred_at, first_deferred_at)

@@ -1,0 +1,1 @@
+SELECT subscription, lane, epoch, owner FROM onceward_lane ORDER BY subscription, lane

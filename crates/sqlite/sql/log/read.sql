@@ -1,0 +1,10 @@
+-- The last number given out comes from the same snapshot as the rows.
+SELECT
+    (SELECT seq FROM sqlite_sequence WHERE name = 'onceward_outbox') AS head_seq,
+    seq, id, source, aggregatetype, aggregateid, type, operationid, partitionkey, schemaversion,
+    aggregateversion, occurred_at, expires_at, priority, recorded_at, headers, payload,
+    payload_binary
+FROM onceward_outbox
+WHERE seq > ?1 AND (?2 IS NULL OR seq <= ?2)
+ORDER BY seq
+LIMIT ?3

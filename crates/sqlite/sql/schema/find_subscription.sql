@@ -1,0 +1,1 @@
+SELECT lanes FROM onceward_subscription WHERE subscription = ?1

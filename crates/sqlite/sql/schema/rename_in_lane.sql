@@ -1,0 +1,1 @@
+UPDATE onceward_lane SET subscription = ?2 WHERE subscription = ?1

@@ -1,0 +1,15 @@
+SELECT
+    s.lanes, s.types, s.not_before,
+    coalesce(?2, (SELECT micros FROM onceward_clock)) AS now_micros,
+    (SELECT count(*) FROM onceward_case AS c WHERE c.subscription = s.subscription
+        AND c.state = 'open') AS quarantined,
+    count(d.seq) FILTER (WHERE d.kind = 'retry') AS retry,
+    count(d.seq) FILTER (WHERE d.kind = 'held') AS held,
+    count(d.seq) FILTER (WHERE d.kind = 'running') AS running,
+    count(d.seq) FILTER (WHERE d.kind = 'operator') AS operator,
+    min(coalesce(o.recorded_at, d.first_at)) AS oldest_deferred_at
+FROM onceward_subscription AS s
+LEFT JOIN onceward_deferral AS d ON d.subscription = s.subscription
+LEFT JOIN onceward_outbox AS o ON o.seq = d.seq
+WHERE s.subscription = ?1
+GROUP BY s.subscription

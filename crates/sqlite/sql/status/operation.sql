@@ -1,0 +1,7 @@
+SELECT
+    seq, id, source, type, aggregateid, coalesce(partitionkey, aggregateid) AS key,
+    coalesce(operationid, id) AS operation, recorded_at
+FROM onceward_outbox
+WHERE coalesce(operationid, id) = ?1
+ORDER BY seq
+LIMIT ?2

@@ -1,0 +1,1 @@
+SELECT subscription FROM onceward_subscription ORDER BY subscription

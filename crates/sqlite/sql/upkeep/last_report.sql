@@ -1,0 +1,1 @@
+SELECT tidied_at, report FROM onceward_tidy WHERE only = 1

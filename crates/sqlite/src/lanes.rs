@@ -1,0 +1,320 @@
+//! Members, leases and lanes. Every decision is made inside a write transaction, so nobody can
+//! decide otherwise at the same time.
+
+use onceward_core::lane::slots_of;
+use onceward_core::store::{
+    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind, Survey,
+    Take, TakenLane,
+};
+use onceward_core::{Position, Timestamp};
+use sqlx::Row as _;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+use crate::Sqlite;
+use crate::error::Attempt;
+use crate::log::reached;
+use crate::row::{from_json, int, small, to_json, unsigned};
+
+const JOIN: &str = include_str!("../sql/lanes/join.sql");
+const RENEW: &str = include_str!("../sql/lanes/renew.sql");
+const CHECK_FENCE: &str = include_str!("../sql/lanes/check_fence.sql");
+const MEMBERS: &str = include_str!("../sql/lanes/members.sql");
+const LANES: &str = include_str!("../sql/lanes/lanes.sql");
+const FIND: &str = include_str!("../sql/lanes/find.sql");
+const END_UNCLEANLY: &str = include_str!("../sql/lanes/end_uncleanly.sql");
+const SUSPECT: &str = include_str!("../sql/lanes/suspect.sql");
+const TAKE: &str = include_str!("../sql/lanes/take.sql");
+const REQUEUE_RUNNING: &str = include_str!("../sql/lanes/requeue_running.sql");
+const RELEASE: &str = include_str!("../sql/lanes/release.sql");
+const END_CLEANLY: &str = include_str!("../sql/lanes/end_cleanly.sql");
+const RELEASE_ALL: &str = include_str!("../sql/lanes/release_all.sql");
+
+const TAKING: &str = "take lanes";
+
+fn fenced(action: &'static str) -> StoreError {
+    StoreError::found(
+        StoreErrorKind::Fenced,
+        action,
+        "this member's lease ran out and its lanes were taken over",
+    )
+}
+
+/// Leases are added to moments in microseconds.
+fn lease_ms(lease_ms: u64) -> i64 {
+    int(lease_ms).min(i64::MAX / 4_000)
+}
+
+/// Refuses a member that was ended. Inside a write transaction the answer holds until its end.
+pub(crate) async fn check_fence(
+    connection: &mut SqliteConnection,
+    lease: &Lease,
+    action: &'static str,
+) -> Result<(), StoreError> {
+    let is_member: bool = sqlx::query_scalar(CHECK_FENCE)
+        .bind(lease.fence)
+        .bind(&lease.member)
+        .fetch_one(connection)
+        .await
+        .attempting(action)?;
+    if is_member {
+        Ok(())
+    } else {
+        Err(fenced(action))
+    }
+}
+
+pub(crate) async fn renew(
+    connection: &mut SqliteConnection,
+    lease: &Lease,
+    now: Option<i64>,
+    action: &'static str,
+) -> Result<(), StoreError> {
+    let done = sqlx::query(RENEW)
+        .bind(lease.fence)
+        .bind(&lease.member)
+        .bind(now)
+        .bind(lease_ms(lease.lease_ms))
+        .execute(connection)
+        .await
+        .attempting(action)?;
+    if done.rows_affected() == 0 {
+        return Err(fenced(action));
+    }
+    Ok(())
+}
+
+impl Lanes for Sqlite {
+    async fn join(&self, request: Join<'_>) -> Result<Lease, StoreError> {
+        const ACTION: &str = "join the fleet";
+        let mut tx = self.write(ACTION).await?;
+        let fence = sqlx::query_scalar(JOIN)
+            .bind(request.member)
+            .bind(request.description)
+            .bind(to_json(&request.subscriptions, ACTION)?)
+            .bind(lease_ms(request.lease_ms))
+            .bind(self.now())
+            .fetch_one(tx.connection())
+            .await
+            .attempting(ACTION)?;
+        tx.commit(ACTION).await?;
+        Ok(Lease {
+            member: request.member.to_owned(),
+            fence,
+            lease_ms: request.lease_ms,
+        })
+    }
+
+    async fn renew(&self, request: Renew<'_>) -> Result<(), StoreError> {
+        const ACTION: &str = "renew the lease";
+        let mut tx = self.write(ACTION).await?;
+        renew(tx.connection(), request.lease, self.now(), ACTION).await?;
+        tx.commit(ACTION).await
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        const ACTION: &str = "survey members and lanes";
+        // One transaction, so that both come from one moment.
+        let mut tx = self.reads().begin().await.attempting(ACTION)?;
+        let found = sqlx::query(MEMBERS)
+            .bind(self.now())
+            .fetch_all(&mut *tx)
+            .await;
+        let members = found.attempting(ACTION)?;
+        let lanes = sqlx::query(LANES)
+            .fetch_all(&mut *tx)
+            .await
+            .attempting(ACTION)?;
+        tx.rollback().await.attempting(ACTION)?;
+        let members = members.iter().map(|row| member_state(row, ACTION));
+        let lanes = lanes.iter().map(|row| lane_state(row).attempting(ACTION));
+        Ok(Survey {
+            members: members.collect::<Result<_, _>>()?,
+            lanes: lanes.collect::<Result<_, _>>()?,
+        })
+    }
+
+    async fn take(&self, request: Take<'_>) -> Result<Vec<TakenLane>, StoreError> {
+        let mut tx = self.write(TAKING).await?;
+        check_fence(tx.connection(), request.lease, TAKING).await?;
+        let mut taken = Vec::with_capacity(request.lanes.len());
+        for lane in request.lanes {
+            let one = self.take_one(tx.connection(), &request, *lane).await?;
+            taken.extend(one);
+        }
+        tx.commit(TAKING).await?;
+        Ok(taken)
+    }
+
+    async fn release(&self, request: Release<'_>) -> Result<(), StoreError> {
+        const ACTION: &str = "hand lanes back";
+        let mut tx = self.write(ACTION).await?;
+        check_fence(tx.connection(), request.lease, ACTION).await?;
+        for lane in request.lanes {
+            sqlx::query(RELEASE)
+                .bind(request.subscription)
+                .bind(lane.lane)
+                .bind(&request.lease.member)
+                .bind(int(lane.epoch))
+                .bind(to_json(&lane.position, ACTION)?)
+                .bind(int(reached(&lane.position)))
+                .execute(tx.connection())
+                .await
+                .attempting(ACTION)?;
+        }
+        tx.commit(ACTION).await
+    }
+
+    async fn leave(&self, lease: &Lease) -> Result<(), StoreError> {
+        const ACTION: &str = "leave the fleet";
+        let mut tx = self.write(ACTION).await?;
+        let ended = sqlx::query(END_CLEANLY)
+            .bind(lease.fence)
+            .bind(&lease.member)
+            .bind(self.now())
+            .execute(tx.connection())
+            .await
+            .attempting(ACTION)?;
+        // Whoever was taken over owns nothing any more; there is nothing left to hand back.
+        if ended.rows_affected() > 0 {
+            sqlx::query(RELEASE_ALL)
+                .bind(&lease.member)
+                .execute(tx.connection())
+                .await
+                .attempting(ACTION)?;
+        }
+        tx.commit(ACTION).await
+    }
+}
+
+/// A lane with its owner, inside the transaction that may take it.
+struct Found {
+    epoch: u64,
+    owner: Option<String>,
+    owner_is_live: bool,
+    is_suspect: bool,
+    position: Position,
+    lanes: u16,
+    not_before: Option<Timestamp>,
+}
+
+impl Sqlite {
+    async fn take_one(
+        &self,
+        connection: &mut SqliteConnection,
+        request: &Take<'_>,
+        lane: u16,
+    ) -> Result<Option<TakenLane>, StoreError> {
+        let Some(mut found) = self
+            .find_lane(connection, request.subscription, lane)
+            .await?
+        else {
+            return Ok(None);
+        };
+        let is_mine = found.owner.as_deref() == Some(request.lease.member.as_str());
+        if is_mine {
+            return Ok(Some(found.taken(lane)));
+        }
+        if found.owner.is_some() && found.owner_is_live {
+            return Ok(None);
+        }
+        if let Some(owner) = found.owner.take() {
+            self.end_uncleanly(connection, &owner).await?;
+            found.is_suspect = true;
+        }
+        let epoch: i64 = sqlx::query_scalar(TAKE)
+            .bind(request.subscription)
+            .bind(lane)
+            .bind(&request.lease.member)
+            .fetch_one(&mut *connection)
+            .await
+            .attempting(TAKING)?;
+        found.epoch = unsigned(epoch);
+        let (first, last) = slots_of(lane, found.lanes);
+        sqlx::query(REQUEUE_RUNNING)
+            .bind(request.subscription)
+            .bind(first)
+            .bind(last)
+            .bind(i64::from(found.is_suspect))
+            .bind(self.now())
+            .execute(connection)
+            .await
+            .attempting(TAKING)?;
+        Ok(Some(found.taken(lane)))
+    }
+
+    async fn find_lane(
+        &self,
+        connection: &mut SqliteConnection,
+        subscription: &str,
+        lane: u16,
+    ) -> Result<Option<Found>, StoreError> {
+        let row = sqlx::query(FIND)
+            .bind(subscription)
+            .bind(lane)
+            .bind(self.now())
+            .fetch_optional(connection)
+            .await
+            .attempting(TAKING)?;
+        row.map(|row| Found::read(&row)).transpose()
+    }
+
+    /// After this nothing of the member can commit any more: its lanes are free and suspect.
+    async fn end_uncleanly(
+        &self,
+        connection: &mut SqliteConnection,
+        member: &str,
+    ) -> Result<(), StoreError> {
+        let ended = sqlx::query(END_UNCLEANLY).bind(member).bind(self.now());
+        ended.execute(&mut *connection).await.attempting(TAKING)?;
+        let suspected = sqlx::query(SUSPECT).bind(member).execute(connection).await;
+        suspected.attempting(TAKING)?;
+        Ok(())
+    }
+}
+
+impl Found {
+    fn read(row: &SqliteRow) -> Result<Self, StoreError> {
+        let position: &str = row.try_get("position").attempting(TAKING)?;
+        let mut position: Position = from_json(position, TAKING)?;
+        position.era = small(row.try_get("era").attempting(TAKING)?);
+        let not_before: Option<i64> = row.try_get("not_before").attempting(TAKING)?;
+        Ok(Self {
+            epoch: unsigned(row.try_get("epoch").attempting(TAKING)?),
+            owner: row.try_get("owner").attempting(TAKING)?,
+            owner_is_live: row.try_get("owner_is_live").attempting(TAKING)?,
+            is_suspect: row.try_get("is_suspect").attempting(TAKING)?,
+            position,
+            lanes: small(row.try_get("lanes").attempting(TAKING)?),
+            not_before: not_before.map(Timestamp::from_micros),
+        })
+    }
+
+    fn taken(self, lane: u16) -> TakenLane {
+        TakenLane {
+            lane,
+            epoch: self.epoch,
+            position: self.position,
+            is_suspect: self.is_suspect,
+            not_before: self.not_before,
+        }
+    }
+}
+
+fn member_state(row: &SqliteRow, action: &'static str) -> Result<MemberState, StoreError> {
+    let subscriptions: &str = row.try_get("subscriptions").attempting(action)?;
+    Ok(MemberState {
+        member: row.try_get("member").attempting(action)?,
+        description: row.try_get("description").attempting(action)?,
+        is_live: row.try_get("is_live").attempting(action)?,
+        subscriptions: from_json(subscriptions, action)?,
+    })
+}
+
+fn lane_state(row: &SqliteRow) -> Result<LaneState, sqlx::Error> {
+    Ok(LaneState {
+        subscription: row.try_get("subscription")?,
+        lane: small(row.try_get("lane")?),
+        epoch: unsigned(row.try_get("epoch")?),
+        owner: row.try_get("owner")?,
+    })
+}

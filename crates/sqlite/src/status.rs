@@ -1,0 +1,265 @@
+//! What an operator or a caller may ask.
+
+use futures_util::TryStreamExt;
+use onceward_core::Timestamp;
+use onceward_core::lane::{lane_of, slot_of};
+use onceward_core::store::{
+    Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
+    Status, StoreError, StoreErrorKind,
+};
+use sqlx::Row as _;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+use crate::Sqlite;
+use crate::effects::ending;
+use crate::error::Attempt;
+use crate::row::{failure, small, spent, unsigned};
+
+const OPERATION: &str = include_str!("../sql/status/operation.sql");
+const INTERESTED: &str = include_str!("../sql/status/interested.sql");
+const FINISHED: &str = include_str!("../sql/status/finished.sql");
+const IS_PAST: &str = include_str!("../sql/status/is_past.sql");
+const SUBSCRIPTIONS: &str = include_str!("../sql/status/subscriptions.sql");
+const COUNTS: &str = include_str!("../sql/status/counts.sql");
+const LANE_OWNERS: &str = include_str!("../sql/status/lane_owners.sql");
+const WAITING: &str = include_str!("../sql/status/waiting.sql");
+
+const FOLLOWING: &str = "follow an operation";
+const COUNTING: &str = "count the backlog";
+
+impl Status for Sqlite {
+    async fn operation(&self, query: OperationQuery<'_>) -> Result<Vec<MessageStatus>, StoreError> {
+        // One transaction, so that a message cannot be between two states.
+        let mut tx = self.reads().begin().await.attempting(FOLLOWING)?;
+        let rows = sqlx::query(OPERATION)
+            .bind(query.operation)
+            .bind(query.rows_max)
+            .fetch_all(&mut *tx)
+            .await
+            .attempting(FOLLOWING)?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let message = Found::read(row, &self.source).attempting(FOLLOWING)?;
+            found.push(self.follow(&mut tx, message).await?);
+        }
+        tx.rollback().await.attempting(FOLLOWING)?;
+        Ok(found)
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<String>, StoreError> {
+        let names = sqlx::query_scalar(SUBSCRIPTIONS).fetch_all(self.reads());
+        names.await.attempting("list subscriptions")
+    }
+
+    async fn backlog(&self, query: BacklogQuery<'_>) -> Result<Backlog, StoreError> {
+        let mut tx = self.reads().begin().await.attempting(COUNTING)?;
+        let counts = sqlx::query(COUNTS)
+            .bind(query.subscription)
+            .bind(self.now())
+            .fetch_optional(&mut *tx)
+            .await
+            .attempting(COUNTING)?;
+        let Some(counts) = counts else {
+            let text = format!("no subscription is called {:?}", query.subscription);
+            return Err(StoreError::found(StoreErrorKind::Refused, COUNTING, text));
+        };
+        let owners = sqlx::query(LANE_OWNERS)
+            .bind(query.subscription)
+            .bind(self.now())
+            .fetch_all(&mut *tx)
+            .await
+            .attempting(COUNTING)?;
+        let waiting = count_waiting(&mut tx, &query, &counts, &owners).await;
+        let waiting = waiting.attempting(COUNTING)?;
+        tx.rollback().await.attempting(COUNTING)?;
+        backlog(query.subscription, &counts, &owners, waiting).attempting(COUNTING)
+    }
+}
+
+/// A message of an operation.
+struct Found {
+    seq: i64,
+    slot: u16,
+    status: MessageStatus,
+}
+
+impl Found {
+    fn read(row: &SqliteRow, source: &str) -> Result<Self, sqlx::Error> {
+        let named: Option<String> = row.try_get("source")?;
+        Ok(Self {
+            seq: row.try_get("seq")?,
+            slot: slot_of(row.try_get("key")?),
+            status: MessageStatus {
+                id: row.try_get("id")?,
+                source: named.unwrap_or_else(|| source.to_owned()),
+                message_type: row.try_get("type")?,
+                operation: row.try_get("operation")?,
+                subject: row.try_get("aggregateid")?,
+                recorded_at: Timestamp::from_micros(row.try_get("recorded_at")?),
+                subscriptions: Vec::new(),
+            },
+        })
+    }
+}
+
+impl Sqlite {
+    async fn follow(
+        &self,
+        connection: &mut SqliteConnection,
+        mut message: Found,
+    ) -> Result<MessageStatus, StoreError> {
+        let interested = sqlx::query(INTERESTED)
+            .bind(message.seq)
+            .bind(&message.status.message_type)
+            .bind(message.status.recorded_at.as_micros())
+            .bind(self.now())
+            .fetch_all(&mut *connection)
+            .await
+            .attempting(FOLLOWING)?;
+        for row in &interested {
+            let subscription: String = row.try_get("subscription").attempting(FOLLOWING)?;
+            let state = match held_up(row)? {
+                Some(state) => state,
+                None => went_on(connection, &message, &subscription, row).await?,
+            };
+            message.status.subscriptions.push((subscription, state));
+        }
+        Ok(message.status)
+    }
+}
+
+/// Quarantined or deferred.
+fn held_up(row: &SqliteRow) -> Result<Option<MessageState>, StoreError> {
+    let case_id: Option<i64> = row.try_get("case_id").attempting(FOLLOWING)?;
+    if let Some(case_id) = case_id {
+        return Ok(Some(MessageState::Quarantined {
+            case_id,
+            reason: row.try_get("reason").attempting(FOLLOWING)?,
+        }));
+    }
+    let kind: Option<String> = row.try_get("kind").attempting(FOLLOWING)?;
+    let Some(kind) = kind else { return Ok(None) };
+    let due_at: Option<i64> = row.try_get("due_at").attempting(FOLLOWING)?;
+    let age_micros: i64 = row.try_get("age_micros").attempting(FOLLOWING)?;
+    Ok(Some(MessageState::Deferred {
+        kind,
+        due_at: due_at.map(Timestamp::from_micros),
+        spent: spent(row, unsigned(age_micros) / 1_000).attempting(FOLLOWING)?,
+        failure: failure(row, FOLLOWING)?,
+    }))
+}
+
+/// Finished, delivered or pending.
+async fn went_on(
+    connection: &mut SqliteConnection,
+    message: &Found,
+    subscription: &str,
+    interested: &SqliteRow,
+) -> Result<MessageState, StoreError> {
+    let status = &message.status;
+    let finished = sqlx::query(FINISHED)
+        .bind(subscription)
+        .bind(&status.source)
+        .bind(&status.message_type)
+        .bind(&status.id)
+        .bind(message.seq.to_string())
+        .bind(&status.operation)
+        .fetch_optional(&mut *connection)
+        .await
+        .attempting(FOLLOWING)?;
+    if let Some(row) = finished {
+        let finished_at = row.try_get("finished_at").attempting(FOLLOWING)?;
+        return Ok(MessageState::Finished {
+            ending: ending(&row).attempting(FOLLOWING)?,
+            finished_at: Timestamp::from_micros(finished_at),
+            result: row.try_get("result").attempting(FOLLOWING)?,
+        });
+    }
+    let lanes = small(interested.try_get("lanes").attempting(FOLLOWING)?);
+    let is_past: Option<bool> = sqlx::query_scalar(IS_PAST)
+        .bind(subscription)
+        .bind(lane_of(message.slot, lanes))
+        .bind(message.seq)
+        .fetch_optional(connection)
+        .await
+        .attempting(FOLLOWING)?;
+    Ok(if is_past == Some(true) {
+        MessageState::Delivered
+    } else {
+        MessageState::Pending
+    })
+}
+
+#[derive(Default)]
+struct Waiting {
+    count: u64,
+    is_lower_bound: bool,
+    oldest_at: Option<i64>,
+}
+
+/// Counts what lies beyond its own lane's position, from the position that is furthest behind.
+async fn count_waiting(
+    connection: &mut SqliteConnection,
+    query: &BacklogQuery<'_>,
+    counts: &SqliteRow,
+    owners: &[SqliteRow],
+) -> Result<Waiting, sqlx::Error> {
+    let positions = owners.iter().map(|row| row.try_get("position_seq"));
+    let positions: Vec<i64> = positions.collect::<Result<_, _>>()?;
+    let lanes: u16 = small(counts.try_get("lanes")?);
+    let mut rows = sqlx::query(WAITING)
+        .bind(query.subscription)
+        .bind(positions.iter().min().copied().unwrap_or(0))
+        .bind(counts.try_get::<&str, _>("types")?)
+        .bind(counts.try_get::<Option<i64>, _>("not_before")?)
+        .fetch(connection);
+    let mut waiting = Waiting::default();
+    while let Some(row) = rows.try_next().await? {
+        let lane = lane_of(slot_of(row.try_get("key")?), lanes);
+        let position = positions.get(usize::from(lane)).copied().unwrap_or(0);
+        if row.try_get::<i64, _>("seq")? <= position {
+            continue;
+        }
+        if waiting.count >= query.count_max {
+            waiting.is_lower_bound = true;
+            break;
+        }
+        waiting.count += 1;
+        let recorded_at: i64 = row.try_get("recorded_at")?;
+        waiting.oldest_at = Some(waiting.oldest_at.unwrap_or(recorded_at).min(recorded_at));
+    }
+    Ok(waiting)
+}
+
+fn backlog(
+    subscription: &str,
+    counts: &SqliteRow,
+    owners: &[SqliteRow],
+    waiting: Waiting,
+) -> Result<Backlog, sqlx::Error> {
+    let count = |column| counts.try_get(column).map(unsigned);
+    let oldest_deferred_at: Option<i64> = counts.try_get("oldest_deferred_at")?;
+    let lanes = owners.iter().map(|row| {
+        Ok(LaneOwner {
+            lane: small(row.try_get("lane")?),
+            owner: row.try_get("owner")?,
+            is_live: row.try_get("is_live")?,
+        })
+    });
+    Ok(Backlog {
+        subscription: subscription.to_owned(),
+        waiting: waiting.count,
+        waiting_is_lower_bound: waiting.is_lower_bound,
+        oldest_waiting_at: waiting.oldest_at.map(Timestamp::from_micros),
+        deferred: DeferredCounts {
+            retry: count("retry")?,
+            held: count("held")?,
+            running: count("running")?,
+            operator: count("operator")?,
+        },
+        oldest_deferred_at: oldest_deferred_at.map(Timestamp::from_micros),
+        quarantined: count("quarantined")?,
+        lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
+        now: Timestamp::from_micros(counts.try_get("now_micros")?),
+    })
+}

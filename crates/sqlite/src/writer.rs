@@ -1,0 +1,180 @@
+//! The one connection that this process writes with, and its transactions.
+//!
+//! Writers queue for it in the order they came. Nothing can be committed on it by accident: a
+//! commit hook lets a commit through only where [`WriteTx::commit`] asked for it. So a handler that
+//! says COMMIT itself, or goes on after SQLite rolled its transaction back (a full disk does that),
+//! leaves nothing behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use onceward_core::store::{StoreError, StoreErrorKind};
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions};
+use sqlx::{Connection, SqlSafeStr, Transaction};
+
+use crate::BUSY_WAIT;
+use crate::error::{self, Attempt};
+
+/// How long a write waits for this process's other writes.
+const QUEUE_WAIT: Duration = Duration::from_secs(30);
+
+/// SQLite's own wait is short here and repeated by us, so that a cancelled writer does not keep
+/// the connection, and long sleeps of SQLite's handler do not starve us beside busy neighbours.
+const BUSY_STEP: Duration = Duration::from_millis(20);
+
+const SHUT: u8 = 0;
+const ASKED: u8 = 1;
+const COMMITTED: u8 = 2;
+
+pub(crate) struct Writer {
+    pool: SqlitePool,
+    gate: Arc<AtomicU8>,
+}
+
+/// The writer's connection, not yet in a transaction.
+pub(crate) struct Reserved {
+    connection: PoolConnection<sqlx::Sqlite>,
+    gate: Arc<AtomicU8>,
+}
+
+/// An open write transaction. Dropping it rolls back before anybody else gets the connection.
+pub(crate) struct WriteTx {
+    transaction: Transaction<'static, sqlx::Sqlite>,
+    gate: Arc<AtomicU8>,
+}
+
+/// A few milliseconds, different each time.
+pub(crate) fn jitter() -> Duration {
+    Duration::from_micros(fastrand::u64(500..6_000))
+}
+
+impl Writer {
+    pub(crate) fn new(options: SqliteConnectOptions) -> Self {
+        let gate = Arc::new(AtomicU8::new(SHUT));
+        let hook_gate = gate.clone();
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(QUEUE_WAIT)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false)
+            .after_connect(move |connection, _| {
+                let gate = hook_gate.clone();
+                Box::pin(async move {
+                    let mut handle = connection.lock_handle().await?;
+                    handle.set_commit_hook(move || {
+                        let asked = gate.compare_exchange(
+                            ASKED,
+                            COMMITTED,
+                            Ordering::SeqCst,
+                            Ordering::SeqCst,
+                        );
+                        asked.is_ok()
+                    });
+                    Ok(())
+                })
+            })
+            // The answer to the ping comes after a rollback that was queued by a drop. What is
+            // still inside a transaction then is closed, which ends it.
+            .after_release(|connection, _| {
+                Box::pin(async move {
+                    connection.ping().await?;
+                    Ok(!connection.is_in_transaction())
+                })
+            })
+            .connect_lazy_with(options.busy_timeout(BUSY_STEP));
+        Self { pool, gate }
+    }
+
+    /// Waits for this process's other writes.
+    pub(crate) async fn reserve(&self, action: &'static str) -> Result<Reserved, StoreError> {
+        match self.pool.acquire().await {
+            Ok(connection) => Ok(Reserved {
+                connection,
+                gate: self.gate.clone(),
+            }),
+            Err(sqlx::Error::PoolTimedOut) => Err(StoreError::found(
+                StoreErrorKind::Conflict,
+                action,
+                "another write of this process has been open for too long",
+            )),
+            Err(error) => Err(error).attempting(action),
+        }
+    }
+
+    /// Opens a transaction that nobody else's can overlap.
+    pub(crate) async fn begin(&self, action: &'static str) -> Result<WriteTx, StoreError> {
+        let started = Instant::now();
+        loop {
+            let reserved = self.reserve(action).await?;
+            match reserved.begin().await {
+                Err(error) if error::is_busy(&error) && started.elapsed() < BUSY_WAIT => {
+                    tokio::time::sleep(jitter()).await;
+                }
+                other => return other.attempting(action),
+            }
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+impl Reserved {
+    /// Opens the transaction, without waiting long for other processes.
+    pub(crate) async fn begin(self) -> Result<WriteTx, sqlx::Error> {
+        // A commit that was cancelled half way may have left it open.
+        self.gate.store(SHUT, Ordering::SeqCst);
+        let statement = "BEGIN IMMEDIATE".into_sql_str();
+        let transaction = Transaction::begin(self.connection, Some(statement)).await?;
+        Ok(WriteTx {
+            transaction,
+            gate: self.gate,
+        })
+    }
+}
+
+impl WriteTx {
+    pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
+        &mut self.transaction
+    }
+
+    pub(crate) async fn commit(self, action: &'static str) -> Result<(), StoreError> {
+        self.gate.store(ASKED, Ordering::SeqCst);
+        let result = self.transaction.commit().await;
+        let reached = self.gate.swap(SHUT, Ordering::SeqCst);
+        match result {
+            Ok(()) if reached == COMMITTED => Ok(()),
+            Ok(()) => Err(StoreError::found(
+                StoreErrorKind::Other,
+                action,
+                "a transaction inside this one was left open, so nothing was committed",
+            )),
+            // The commit was under way when the file or the connection failed.
+            Err(error)
+                if reached == COMMITTED
+                    && error::kind_of(&error) == StoreErrorKind::Unavailable =>
+            {
+                Err(StoreError::new(
+                    StoreErrorKind::CommitUnknown,
+                    action,
+                    error,
+                ))
+            }
+            Err(error) => Err(error).attempting(action),
+        }
+    }
+
+    pub(crate) async fn roll_back(self, action: &'static str) -> Result<(), StoreError> {
+        match self.transaction.rollback().await {
+            // SQLite had already rolled back by itself.
+            Err(sqlx::Error::Database(error)) if error.message().contains("no transaction") => {
+                Ok(())
+            }
+            other => other.attempting(action),
+        }
+    }
+}
