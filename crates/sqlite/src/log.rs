@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use onceward_core::store::{Log, Page, ReadPage, SavePosition, StoreError};
+use onceward_core::store::{Log, Page, ReadPage, SavePosition, StoreError, StoreErrorKind};
 use onceward_core::{Position, Snapshot};
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
@@ -15,6 +15,7 @@ use crate::row::{int, message, small, to_json, unsigned};
 
 const READ: &str = include_str!("../sql/log/read.sql");
 pub(crate) const HEAD: &str = include_str!("../sql/log/head.sql");
+const READING: &str = "read the log";
 const SAVE_POSITION: &str = include_str!("../sql/log/save_position.sql");
 
 /// Everything up to this sequence is behind.
@@ -30,9 +31,20 @@ pub(crate) fn head_position(row: &SqliteRow) -> Result<Position, sqlx::Error> {
     Ok(Position::at(era, Snapshot::serial(head)))
 }
 
+/// Positions of another era are answered with nothing but this.
+fn check_era(from: &Position, head: &Position) -> Result<(), StoreError> {
+    if from.era == head.era {
+        return Ok(());
+    }
+    let text = format!(
+        "the file was taken into service anew: it is in era {}, the position in era {}",
+        head.era, from.era
+    );
+    Err(StoreError::found(StoreErrorKind::WrongEra, READING, text))
+}
+
 impl Log for Sqlite {
     async fn read(&self, request: ReadPage<'_>) -> Result<Page, StoreError> {
-        const ACTION: &str = "read the log";
         let from = request.from;
         let until = from.within.as_ref().map(|within| within.until.floor);
         let rows_max = request.rows_max.max(1);
@@ -42,17 +54,14 @@ impl Log for Sqlite {
             .bind(rows_max)
             .fetch(self.reads());
         let mut rows = Vec::new();
-        let (mut bytes, mut head, mut is_cut) = (0_u64, 0, false);
-        while let Some(found) = stream.try_next().await.attempting(ACTION)? {
-            let row = message(&found, &self.source).attempting(ACTION)?;
-            if head == 0 {
-                head = unsigned(
-                    found
-                        .try_get::<Option<_>, _>("head_seq")
-                        .attempting(ACTION)?
-                        .unwrap_or(0),
-                );
+        let (mut bytes, mut head, mut is_cut) = (0_u64, None, false);
+        while let Some(found) = stream.try_next().await.attempting(READING)? {
+            if head.is_none() {
+                let found = head_position(&found).attempting(READING)?;
+                check_era(from, &found)?;
+                head = Some(found);
             }
+            let row = message(&found, &self.source).attempting(READING)?;
             bytes = bytes.saturating_add(row.envelope.payload.len() as u64);
             rows.push(row);
             is_cut = rows.len() >= rows_max as usize || bytes >= request.bytes_max;
@@ -60,13 +69,18 @@ impl Log for Sqlite {
                 break;
             }
         }
-        let last = rows.last().map(|row| row.seq);
-        let until = until.unwrap_or(head);
-        let next = match last {
-            Some(last) if is_cut && last < until => from.reach(&Snapshot::serial(until), last),
-            Some(last) => Position::at(from.era, Snapshot::serial(until.max(last))),
-            None if from.is_boundary() => from.clone(),
-            None => Position::at(from.era, Snapshot::serial(until)),
+        drop(stream);
+        let (Some(head), Some(last)) = (head, rows.last()) else {
+            check_era(from, &self.head().await?)?;
+            let ended = |until| Position::at(from.era, Snapshot::serial(until));
+            let next = until.map_or_else(|| from.clone(), ended);
+            return Ok(Page { rows, next });
+        };
+        let until = until.unwrap_or(head.after.floor);
+        let next = if is_cut && last.seq < until {
+            from.reach(&Snapshot::serial(until), last.seq)
+        } else {
+            Position::at(from.era, Snapshot::serial(until.max(last.seq)))
         };
         Ok(Page { rows, next })
     }

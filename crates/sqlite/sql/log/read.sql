@@ -1,6 +1,7 @@
--- The last number given out comes from the same snapshot as the rows.
+-- The era and the last number given out come from the same snapshot as the rows.
 SELECT
-    (SELECT seq FROM sqlite_sequence WHERE name = 'onceward_outbox') AS head_seq,
+    (SELECT max(era) FROM onceward_era) AS era,
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'onceward_outbox'), 0) AS head_seq,
     seq, id, source, aggregatetype, aggregateid, type, operationid, partitionkey, schemaversion,
     aggregateversion, occurred_at, expires_at, priority, recorded_at, headers, payload,
     payload_binary
