@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Command, Dispatcher, Phase, Tracked};
+use crate::failure::Class;
 use crate::store::{DeferralKind, DeferredRow};
 
 /// Deferred messages of a key loaded at once.
@@ -146,7 +147,8 @@ impl Dispatcher {
         let is_all = rows.len() < LOAD_ROWS as usize;
         let mut not_due = false;
         for row in rows {
-            if row.due_in_ms != Some(0) && row.kind != DeferralKind::Held {
+            let has_time = matches!(row.kind, DeferralKind::Retry | DeferralKind::Operator);
+            if has_time && row.due_in_ms != Some(0) {
                 not_due = true;
                 if let Some(key) = self.keys.get_mut(&name)
                     && key.queue.is_empty()
@@ -184,6 +186,12 @@ impl Dispatcher {
                 place: None,
                 key: Arc::clone(name),
                 lane,
+                must_probe: loaded.kind == DeferralKind::Running
+                    || loaded.spent.deaths > 0
+                    || loaded
+                        .failure
+                        .as_ref()
+                        .is_some_and(|f| f.class == Class::Ambiguous),
                 row: Arc::new(loaded.row),
                 is_suspect: loaded.spent.deaths > 0,
                 spent: loaded.spent,

@@ -60,6 +60,10 @@ pub struct Work {
     pub is_stored: bool,
     /// It may have killed its process: run alone, with a committed start row.
     pub is_suspect: bool,
+    /// An earlier attempt may have had its effect outside the database: look first.
+    pub must_probe: bool,
+    /// The last failure, if any.
+    pub failure: Option<FailureRecord>,
 }
 
 /// Messages handed to the executor together, in order.
@@ -87,6 +91,9 @@ pub enum Fate {
     },
     /// Nothing happened: it is to be tried again in its place.
     Returned,
+    /// Its effect outside the database may have happened, and a deferral of kind running is there:
+    /// it is to be tried again in its place, beginning with a probe.
+    Uncertain,
 }
 
 /// What the outside tells the dispatcher.
@@ -211,6 +218,7 @@ struct Tracked {
     failure: Option<FailureRecord>,
     is_stored: bool,
     is_suspect: bool,
+    must_probe: bool,
     phase: Phase,
     /// A deferral of kind running is being written while the handler runs.
     is_marking: bool,
@@ -314,7 +322,7 @@ impl Dispatcher {
     pub fn handle(&mut self, now_ms: u64, event: Event) -> Vec<Command> {
         self.now_ms = self.now_ms.max(now_ms);
         match event {
-            Event::LaneTaken { taken, held, cases } => self.lane_taken(taken, held, cases),
+            Event::LaneTaken { taken, held, cases } => self.lane_taken(&taken, held, cases),
             Event::ReleaseLane { lane } => self.release_lane(lane),
             Event::Drain => {
                 for lane in self.lanes.keys().copied().collect::<Vec<_>>() {
@@ -391,7 +399,7 @@ impl Dispatcher {
         self.lanes.keys().copied()
     }
 
-    fn lane_taken(&mut self, taken: TakenLane, held: Vec<HeldKey>, cases: Vec<HeldCase>) {
+    fn lane_taken(&mut self, taken: &TakenLane, held: Vec<HeldKey>, cases: Vec<HeldCase>) {
         let same = self
             .feeds
             .iter()
@@ -494,6 +502,7 @@ impl Dispatcher {
                 failure: None,
                 is_stored: false,
                 is_suspect: false,
+                must_probe: false,
                 phase,
                 is_marking: false,
                 was_marked: false,

@@ -78,6 +78,8 @@ impl Dispatcher {
             spent: tracked.spent,
             is_stored: tracked.is_stored,
             is_suspect: tracked.is_suspect,
+            must_probe: tracked.must_probe,
+            failure: tracked.failure.clone(),
         })
     }
 
@@ -103,7 +105,11 @@ impl Dispatcher {
                 continue;
             };
             touched.insert(Arc::clone(&tracked.key));
-            if fate == Fate::Returned {
+            if fate == Fate::Uncertain {
+                tracked.must_probe = true;
+                tracked.is_stored = true;
+            }
+            if matches!(fate, Fate::Returned | Fate::Uncertain) {
                 returned.push(token);
             } else if tracked.is_marking {
                 tracked.ended = Some(fate);
@@ -168,7 +174,7 @@ impl Dispatcher {
                     key.due = Due::after(now_ms, deferral.due_in_ms);
                 }
                 Fate::Quarantined { holds_key } => key.is_case_held |= holds_key,
-                Fate::Finished | Fate::Returned => {}
+                Fate::Finished | Fate::Returned | Fate::Uncertain => {}
             }
             if must_clear {
                 key.storing += 1;
@@ -224,6 +230,11 @@ impl Dispatcher {
             tracked.is_marking = false;
             tracked.was_marked = true;
             match tracked.ended.take() {
+                None if tracked.phase == Phase::Queued => {
+                    // It was given back meanwhile; its next run clears what was written.
+                    tracked.is_stored = true;
+                    tracked.was_marked = false;
+                }
                 None => {}
                 // The deferral of the failure may have been overwritten by ours: write it again.
                 Some(Fate::Deferred(deferral)) => again.push((token, deferral)),

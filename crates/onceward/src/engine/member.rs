@@ -1,0 +1,290 @@
+//! One process in a fleet: its lease, its share of the lanes, and starting anew when the lease is
+//! lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward_core::lane::{LaneView, balance};
+use onceward_core::store::{Join, Lease, Renew, Store, StoreError, StoreErrorKind, Survey, Take};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::reader::Reader;
+use super::runner::{Note, Runner, RunnerReport, Runtime};
+use super::{Control, EngineOptions, EngineState, new_member};
+
+/// The engine's main task.
+pub(super) struct Fleet<S: Store> {
+    pub(super) store: S,
+    pub(super) runtimes: BTreeMap<String, Arc<Runtime<S>>>,
+    pub(super) options: EngineOptions,
+    pub(super) control: watch::Receiver<Control>,
+    pub(super) report: watch::Sender<EngineState>,
+}
+
+/// Why an incarnation ended.
+enum Ended {
+    Stopped,
+    LeaseLost,
+}
+
+/// A runner's channel and the lanes it was given.
+struct Given {
+    notes: mpsc::UnboundedSender<Note>,
+    /// Being handed back: not to be asked for again.
+    releasing: Vec<u16>,
+}
+
+impl<S: Store> Fleet<S> {
+    pub(super) async fn run(mut self) {
+        let mut pause_ms = 100;
+        loop {
+            if matches!(*self.control.borrow(), Control::Stop(_)) {
+                return;
+            }
+            match self.join().await {
+                Ok(lease) => {
+                    pause_ms = 100;
+                    match self.incarnation(lease).await {
+                        Ended::Stopped => return,
+                        Ended::LeaseLost => {
+                            tracing::warn!("the lease was lost; joining anew");
+                            self.report.send_modify(|state| {
+                                state.is_member = false;
+                                state.member = None;
+                                state.leases_lost += 1;
+                                state.lanes.values_mut().for_each(Vec::clear);
+                            });
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.trouble(&error, "cannot join");
+                    tokio::select! {
+                        _ = self.control.changed() => {}
+                        () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
+                    }
+                    pause_ms = (pause_ms * 2).min(5_000);
+                }
+            }
+        }
+    }
+
+    fn trouble(&self, error: &StoreError, what: &str) {
+        tracing::warn!(
+            error = error as &(dyn std::error::Error + 'static),
+            "{what}"
+        );
+        self.report
+            .send_modify(|state| state.trouble = Some(format!("{what}: {error}")));
+    }
+
+    async fn join(&self) -> Result<Lease, StoreError> {
+        let subscriptions: Vec<String> = self.runtimes.keys().cloned().collect();
+        let member = new_member();
+        let request = Join {
+            member: &member,
+            description: &self.options.description,
+            lease_ms: self.options.lease_ms,
+            subscriptions: &subscriptions,
+        };
+        let lease = self.store.join(request).await?;
+        self.report.send_modify(|state| {
+            state.is_member = true;
+            state.member = Some(member.clone());
+            state.trouble = None;
+            for name in subscriptions {
+                state.lanes.entry(name).or_default();
+            }
+        });
+        Ok(lease)
+    }
+
+    /// Works under one lease until it is lost or the engine is told to stop.
+    async fn incarnation(&mut self, lease: Lease) -> Ended {
+        let reader = Arc::new(Reader::new(self.store.clone(), self.options.doze_max_ms));
+        let suspects = Arc::new(tokio::sync::Mutex::new(()));
+        let (reports, mut reported) = mpsc::unbounded_channel();
+        let mut runners = JoinSet::new();
+        let mut given = BTreeMap::new();
+        for (name, runtime) in &self.runtimes {
+            let (runner, notes) = Runner::new(
+                self.store.clone(),
+                Arc::clone(runtime),
+                Arc::clone(&reader),
+                lease.clone(),
+                Arc::clone(&suspects),
+                reports.clone(),
+            );
+            runners.spawn(runner.run());
+            given.insert(
+                name.clone(),
+                Given {
+                    notes,
+                    releasing: Vec::new(),
+                },
+            );
+        }
+        let mut renewed = Instant::now();
+        let mut round = tokio::time::interval(Duration::from_millis(self.options.renew_ms.max(10)));
+        round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = round.tick() => match self.round(&lease, &mut given).await {
+                    Ok(()) => renewed = Instant::now(),
+                    Err(error) if error.kind() == StoreErrorKind::Fenced => {
+                        return Ended::LeaseLost;
+                    }
+                    Err(error) => {
+                        self.trouble(&error, "cannot renew the lease");
+                        if renewed.elapsed() >= Duration::from_millis(lease.lease_ms) {
+                            return Ended::LeaseLost;
+                        }
+                    }
+                },
+                report = reported.recv() => match report {
+                    Some(RunnerReport::Lanes(name, lanes)) => self.lanes(name, lanes, &mut given),
+                    Some(RunnerReport::Fenced) | None => return Ended::LeaseLost,
+                    Some(RunnerReport::Drained) => {}
+                },
+                _ = self.control.changed() => {}
+            }
+            let told = *self.control.borrow();
+            if let Control::Stop(grace_ms) = told {
+                self.stop(&lease, &given, &mut reported, runners, grace_ms)
+                    .await;
+                return Ended::Stopped;
+            }
+        }
+    }
+
+    fn lanes(&self, name: String, lanes: Vec<u16>, given: &mut BTreeMap<String, Given>) {
+        if let Some(given) = given.get_mut(&name) {
+            given.releasing.retain(|lane| lanes.contains(lane));
+        }
+        self.report.send_modify(|state| {
+            state.lanes.insert(name, lanes);
+        });
+    }
+
+    /// Renews the lease and moves towards an equal share of the lanes.
+    async fn round(
+        &self,
+        lease: &Lease,
+        given: &mut BTreeMap<String, Given>,
+    ) -> Result<(), StoreError> {
+        let bound = Duration::from_millis(lease.lease_ms);
+        let late = |_| {
+            StoreError::found(
+                StoreErrorKind::Unavailable,
+                "renew the lease",
+                "no answer within the lease",
+            )
+        };
+        let renewed = tokio::time::timeout(bound, self.store.renew(Renew { lease }));
+        renewed.await.map_err(late)??;
+        let survey = tokio::time::timeout(bound, self.store.survey())
+            .await
+            .map_err(late)??;
+        self.report.send_modify(|state| state.trouble = None);
+        for (name, given) in given {
+            let plan = plan(lease, &survey, name);
+            let release: Vec<u16> = plan
+                .release
+                .into_iter()
+                .filter(|l| !given.releasing.contains(l))
+                .collect();
+            if !release.is_empty() {
+                given.releasing.extend(&release);
+                let _ = given.notes.send(Note::Release(release));
+            }
+            if !plan.take.is_empty() {
+                let take = Take {
+                    lease,
+                    subscription: name,
+                    lanes: &plan.take,
+                };
+                let taken = self.store.take(take).await?;
+                if !taken.is_empty() {
+                    let _ = given.notes.send(Note::Taken(taken));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands everything back, within the grace.
+    async fn stop(
+        &self,
+        lease: &Lease,
+        given: &BTreeMap<String, Given>,
+        reported: &mut mpsc::UnboundedReceiver<RunnerReport>,
+        mut runners: JoinSet<()>,
+        grace_ms: u64,
+    ) {
+        for given in given.values() {
+            let _ = given.notes.send(Note::Drain);
+        }
+        let deadline = Instant::now() + Duration::from_millis(grace_ms);
+        let mut renewal =
+            tokio::time::interval(Duration::from_millis(self.options.renew_ms.max(10)));
+        loop {
+            tokio::select! {
+                ended = runners.join_next() => match ended {
+                    Some(_) => {}
+                    None => break,
+                },
+                _ = reported.recv() => {}
+                _ = renewal.tick() => {
+                    if let Err(error) = self.store.renew(Renew { lease }).await {
+                        self.trouble(&error, "cannot renew the lease while stopping");
+                    }
+                }
+                () = tokio::time::sleep_until(deadline) => {
+                    tracing::warn!("work in flight did not finish within the grace; it is handed back");
+                    break;
+                }
+            }
+        }
+        runners.shutdown().await;
+        let left = tokio::time::timeout(Duration::from_secs(5), self.store.leave(lease)).await;
+        match left {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.trouble(&error, "cannot leave; the lease will run out"),
+            Err(_) => tracing::warn!("leaving took too long; the lease will run out"),
+        }
+        self.report.send_modify(|state| {
+            state.is_member = false;
+            state.lanes.values_mut().for_each(Vec::clear);
+        });
+    }
+}
+
+fn plan(lease: &Lease, survey: &Survey, subscription: &str) -> onceward_core::lane::Balance {
+    let serves = |names: &[String]| names.iter().any(|name| name == subscription);
+    let members: Vec<String> = survey
+        .members
+        .iter()
+        .filter(|m| m.is_live && serves(&m.subscriptions))
+        .map(|m| m.member.clone())
+        .collect();
+    let is_gone = |owner: &str| {
+        !survey
+            .members
+            .iter()
+            .any(|m| m.is_live && m.member == owner)
+    };
+    let lanes: Vec<LaneView> = survey
+        .lanes
+        .iter()
+        .filter(|lane| lane.subscription == subscription)
+        .map(|lane| LaneView {
+            lane: lane.lane,
+            owner: lane.owner.clone(),
+            owner_gone: lane.owner.as_deref().is_some_and(is_gone),
+        })
+        .collect();
+    balance(&lease.member, &members, &lanes)
+}

@@ -1,0 +1,311 @@
+//! The engine: runs subscriptions over a store, alone or as one of a fleet.
+//!
+//! | part | does |
+//! |---|---|
+//! | `reader` | reads the log once for all subscriptions of the process |
+//! | `member` | lease, lanes, handover |
+//! | `runner` | drives one subscription's dispatcher |
+//! | `execute` | effect transactions: coalescing, suspects, failures |
+//! | `outside` | effects outside the database: calls and deliveries |
+
+mod execute;
+mod member;
+mod outside;
+mod reader;
+mod runner;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward_core::contract::{Contract, ContractFault, MessageContract, Semantics};
+use onceward_core::store::{Declared, Registered, SchemaState, Store, StoreError};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::subscription::{Handler, Subscription};
+use runner::Runtime;
+
+/// Settings of an engine. All times in milliseconds.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// How long a lease lasts without renewal. A process that stops for longer loses its lanes.
+    pub lease_ms: u64,
+    /// How often leases are renewed and lanes balanced.
+    pub renew_ms: u64,
+    /// Longest pause between looks at a quiet log.
+    pub doze_max_ms: u64,
+    /// For people: what this process is.
+    pub description: String,
+}
+
+impl Default for EngineOptions {
+    /// 15 s leases renewed every 3 s, a quiet log looked at every 220 ms.
+    fn default() -> Self {
+        Self {
+            lease_ms: 15_000,
+            renew_ms: 3_000,
+            doze_max_ms: 220,
+            description: format!("onceward process {}", std::process::id()),
+        }
+    }
+}
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The contract has faults; all of them are listed.
+    #[error("the contract has {} fault(s): {}", .0.len(), list(.0))]
+    Contract(Vec<ContractFault>),
+    /// The tables are missing or old.
+    #[error("the tables are not ready for this program ({0:?}): run a migration first")]
+    Schema(SchemaState),
+    /// The log already holds messages of a new subscription's types: say where it starts.
+    #[error(
+        "subscription {0} is new and the log already holds messages of its types: declare its \
+         start (now, earliest or a time)"
+    )]
+    StartMissing(String),
+    /// Effect-once is promised for something that cannot keep it.
+    #[error(
+        "subscription {0} promises effect-once, but handing messages on can only be at-least-once \
+         or at-most-once: use a call with a probe"
+    )]
+    CannotBeOnce(String),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn list(faults: &[ContractFault]) -> String {
+    faults
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// Builds an engine.
+pub struct EngineBuilder<S: Store> {
+    store: S,
+    contract: Contract,
+    subscriptions: Vec<Subscription<S>>,
+    options: EngineOptions,
+}
+
+/// The engine's entry point.
+pub struct Engine;
+
+impl Engine {
+    /// Starts building an engine over a migrated store.
+    pub fn builder<S: Store>(store: S) -> EngineBuilder<S> {
+        EngineBuilder {
+            store,
+            contract: Contract::default(),
+            subscriptions: Vec::new(),
+            options: EngineOptions::default(),
+        }
+    }
+}
+
+impl<S: Store> EngineBuilder<S> {
+    /// Message types as declared elsewhere. Types that only a handler names are events.
+    #[must_use]
+    pub fn contract(mut self, contract: Contract) -> Self {
+        self.contract = contract;
+        self
+    }
+
+    /// Adds a subscription.
+    #[must_use]
+    pub fn subscribe(mut self, subscription: Subscription<S>) -> Self {
+        self.subscriptions.push(subscription);
+        self
+    }
+
+    /// Settings.
+    #[must_use]
+    pub fn options(mut self, options: EngineOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Checks the contract, registers the subscriptions and starts working.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub async fn start(self) -> Result<Running<S>, StartError> {
+        let Self {
+            store,
+            mut contract,
+            subscriptions,
+            options,
+        } = self;
+        for subscription in &subscriptions {
+            for (message_type, message) in &subscription.messages {
+                contract
+                    .messages
+                    .insert(message_type.clone(), message.clone());
+            }
+            for message_type in &subscription.contract.types {
+                contract
+                    .messages
+                    .entry(message_type.clone())
+                    .or_insert_with(MessageContract::default);
+            }
+            let name = subscription.contract.name.clone();
+            contract
+                .subscriptions
+                .insert(name, subscription.contract.clone());
+        }
+        let faults = contract.faults();
+        if !faults.is_empty() {
+            return Err(StartError::Contract(faults));
+        }
+        match store.schema_state().await? {
+            SchemaState::Current { .. } => {}
+            state => return Err(StartError::Schema(state)),
+        }
+        let mut runtimes = BTreeMap::new();
+        for subscription in subscriptions {
+            let runtime = register(&store, &contract, subscription).await?;
+            runtimes.insert(runtime.contract.name.clone(), Arc::new(runtime));
+        }
+        let (control, controlled) = watch::channel(Control::Run);
+        let (report, state) = watch::channel(EngineState::default());
+        let task = member::Fleet {
+            store: store.clone(),
+            runtimes,
+            options,
+            control: controlled,
+            report,
+        };
+        Ok(Running {
+            store,
+            control,
+            state,
+            task: tokio::spawn(task.run()),
+        })
+    }
+}
+
+async fn register<S: Store>(
+    store: &S,
+    contract: &Contract,
+    subscription: Subscription<S>,
+) -> Result<Runtime<S>, StartError> {
+    let mut settings = subscription.contract;
+    let delivers = subscription
+        .handlers
+        .values()
+        .any(|h| matches!(h, Handler::Deliver(_)));
+    if delivers && settings.semantics == Semantics::EffectOnce {
+        return Err(StartError::CannotBeOnce(settings.name));
+    }
+    let declared = Declared {
+        subscription: &settings.name,
+        lanes: settings.lanes,
+        types: &settings.types,
+        start: settings.start,
+        renamed_from: settings.renamed_from.as_deref(),
+    };
+    match store.register(declared).await? {
+        Registered::New => {}
+        Registered::Known { lanes } => settings.lanes = lanes,
+        Registered::StartMissing => return Err(StartError::StartMissing(settings.name)),
+    }
+    let is_coalesced =
+        subscription.coalesce && subscription.handlers.values().all(Handler::is_coalesced);
+    Ok(Runtime {
+        identity: contract.identity_of(&settings),
+        on_poison: contract.on_poison_of(&settings),
+        batch_max: if is_coalesced { settings.batch_max } else { 1 },
+        contract: settings,
+        handlers: subscription.handlers,
+    })
+}
+
+/// What the engine was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    Run,
+    /// Hand back within this many milliseconds.
+    Stop(u64),
+}
+
+/// How an engine stands.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct EngineState {
+    /// Whether it holds a lease.
+    pub is_member: bool,
+    /// Member id of this incarnation.
+    pub member: Option<String>,
+    /// Lanes owned, by subscription.
+    pub lanes: BTreeMap<String, Vec<u16>>,
+    /// Leases lost so far.
+    pub leases_lost: u64,
+    /// The last trouble with the store, in words; `None` while all is well.
+    pub trouble: Option<String>,
+}
+
+/// A running engine. Dropping it stops the work without handing back: prefer
+/// [`shutdown`](Self::shutdown).
+pub struct Running<S: Store> {
+    store: S,
+    control: watch::Sender<Control>,
+    state: watch::Receiver<EngineState>,
+    task: JoinHandle<()>,
+}
+
+impl<S: Store> Running<S> {
+    /// The store underneath.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// How it stands now.
+    #[must_use]
+    pub fn state(&self) -> EngineState {
+        self.state.borrow().clone()
+    }
+
+    /// Follows how it stands.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<EngineState> {
+        self.state.clone()
+    }
+
+    /// Waits until every subscription's lanes are owned by this engine.
+    pub async fn owns_all_lanes(&self) {
+        let mut state = self.state.clone();
+        let owns_all = |s: &EngineState| s.is_member && s.lanes.values().all(|l| !l.is_empty());
+        // An error means that the engine has ended; there is nothing to wait for then.
+        let _ = state.wait_for(owns_all).await;
+    }
+
+    /// Stops taking, finishes or hands back what is in flight, leaves the fleet. What has not
+    /// finished after `grace` is cancelled: its transaction rolls back and the next owner takes it.
+    pub async fn shutdown(mut self, grace: Duration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.control.send_replace(Control::Stop(grace_ms));
+        if let Err(error) = (&mut self.task).await
+            && error.is_panic()
+        {
+            tracing::error!("the engine's task panicked while stopping");
+        }
+    }
+}
+
+impl<S: Store> Drop for Running<S> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A new member id: a UUID version 7, unique to one start.
+fn new_member() -> String {
+    Uuid::now_v7().to_string()
+}

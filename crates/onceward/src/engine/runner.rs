@@ -1,0 +1,428 @@
+//! Drives one subscription's dispatcher: turns its commands into I/O and its I/O into events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward_core::Identity;
+use onceward_core::contract::{OnPoison, SubscriptionContract};
+use onceward_core::dispatcher::{Command, Dispatcher, Event};
+use onceward_core::lane::slots_of;
+use onceward_core::store::{
+    HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, SavePosition, Settle, Span, Store,
+    StoreError, StoreErrorKind, TakenLane,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::execute::Executor;
+use super::reader::Reader;
+use crate::subscription::Handler;
+
+/// A subscription as it runs.
+pub(super) struct Runtime<S: Store> {
+    pub(super) contract: SubscriptionContract,
+    pub(super) handlers: BTreeMap<String, Handler<S>>,
+    pub(super) identity: Identity,
+    pub(super) on_poison: OnPoison,
+    pub(super) batch_max: u32,
+}
+
+/// Shortest and longest pause before something is tried again, in milliseconds.
+const AGAIN_MIN_MS: u64 = 50;
+const AGAIN_MAX_MS: u64 = 2_000;
+
+/// What the fleet's task and the runner's own tasks tell it.
+pub(super) enum Note {
+    Taken(Vec<TakenLane>),
+    Release(Vec<u16>),
+    Drain,
+    Event(Box<Event>),
+    Fenced,
+}
+
+/// What a runner tells the fleet's task.
+pub(super) enum RunnerReport {
+    /// Its lanes changed.
+    Lanes(String, Vec<u16>),
+    /// The lease is over.
+    Fenced,
+    /// All its lanes are handed back.
+    Drained,
+}
+
+/// One subscription at work under one lease.
+pub(super) struct Runner<S: Store> {
+    store: S,
+    runtime: Arc<Runtime<S>>,
+    executor: Arc<Executor<S>>,
+    reader: Arc<Reader<S>>,
+    lease: Lease,
+    dispatcher: Dispatcher,
+    started: Instant,
+    notes: mpsc::UnboundedReceiver<Note>,
+    to_self: mpsc::UnboundedSender<Note>,
+    reports: mpsc::UnboundedSender<RunnerReport>,
+    /// Reads wait at the end of the log, for ever if need be: they are dropped at the end.
+    reads: JoinSet<()>,
+    /// Everything else is waited for.
+    tasks: JoinSet<()>,
+    positions: watch::Sender<Vec<Span>>,
+    is_draining: bool,
+}
+
+impl<S: Store> Runner<S> {
+    pub(super) fn new(
+        store: S,
+        runtime: Arc<Runtime<S>>,
+        reader: Arc<Reader<S>>,
+        lease: Lease,
+        suspects: Arc<tokio::sync::Mutex<()>>,
+        reports: mpsc::UnboundedSender<RunnerReport>,
+    ) -> (Self, mpsc::UnboundedSender<Note>) {
+        let (to_self, notes) = mpsc::unbounded_channel();
+        let dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
+        let executor = Executor {
+            store: store.clone(),
+            runtime: Arc::clone(&runtime),
+            lease: lease.clone(),
+            suspects,
+        };
+        let (positions, to_save) = watch::channel(Vec::new());
+        let mut tasks = JoinSet::new();
+        let name = runtime.contract.name.clone();
+        tasks.spawn(save_positions(store.clone(), lease.clone(), name, to_save));
+        let sender = to_self.clone();
+        let runner = Self {
+            store,
+            runtime,
+            executor: Arc::new(executor),
+            reader,
+            lease,
+            dispatcher,
+            started: Instant::now(),
+            notes,
+            to_self,
+            reports,
+            reads: JoinSet::new(),
+            tasks,
+            positions,
+            is_draining: false,
+        };
+        (runner, sender)
+    }
+
+    /// Works until it is dropped, fenced, or drained.
+    pub(super) async fn run(mut self) {
+        loop {
+            let deadline_ms = self.dispatcher.deadline_ms();
+            let deadline = deadline_ms.map(|ms| self.started + Duration::from_millis(ms));
+            let tick = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                note = self.notes.recv() => match note {
+                    Some(note) => {
+                        if !self.note(note) {
+                            return;
+                        }
+                    }
+                    None => return,
+                },
+                () = tick => self.handle(Event::Tick),
+                Some(ended) = self.tasks.join_next() => {
+                    if self.has_panicked(&ended) {
+                        return;
+                    }
+                }
+                Some(ended) = self.reads.join_next() => {
+                    if self.has_panicked(&ended) {
+                        return;
+                    }
+                }
+            }
+            if self.is_draining && self.dispatcher.is_empty() {
+                return self.finish().await;
+            }
+        }
+    }
+
+    /// A bug in the engine: better to start anew than to go on half-dead.
+    fn has_panicked(&self, ended: &Result<(), tokio::task::JoinError>) -> bool {
+        let has_panicked = ended.as_ref().is_err_and(tokio::task::JoinError::is_panic);
+        if has_panicked {
+            tracing::error!("a task of the engine panicked; joining anew");
+            let _ = self.reports.send(RunnerReport::Fenced);
+        }
+        has_panicked
+    }
+
+    /// All lanes are quiet: waits until they are handed back.
+    async fn finish(mut self) {
+        self.reads.abort_all();
+        drop(self.positions);
+        while self.tasks.join_next().await.is_some() {}
+        let _ = self.reports.send(RunnerReport::Drained);
+    }
+
+    /// Returns whether to go on.
+    fn note(&mut self, note: Note) -> bool {
+        match note {
+            Note::Event(event) => {
+                let event = *event;
+                let has_lane = matches!(event, Event::LaneTaken { .. });
+                self.handle(event);
+                if has_lane {
+                    self.report_lanes();
+                }
+            }
+            Note::Taken(lanes) => {
+                for taken in lanes {
+                    self.prepare(taken);
+                }
+            }
+            Note::Release(lanes) => {
+                for lane in lanes {
+                    self.handle(Event::ReleaseLane { lane });
+                }
+            }
+            Note::Drain => {
+                self.is_draining = true;
+                self.handle(Event::Drain);
+            }
+            Note::Fenced => {
+                let _ = self.reports.send(RunnerReport::Fenced);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn report_lanes(&self) {
+        let lanes = self.dispatcher.lanes().collect();
+        let name = self.runtime.contract.name.clone();
+        let _ = self.reports.send(RunnerReport::Lanes(name, lanes));
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn handle(&mut self, event: Event) {
+        let commands = self.dispatcher.handle(self.now_ms(), event);
+        for command in commands {
+            self.command(command);
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Read { feed, from } => {
+                let (reader, to_self) = (Arc::clone(&self.reader), self.to_self.clone());
+                self.reads.spawn(async move {
+                    let event = match reader.read(from).await {
+                        Ok(page) => Event::Page {
+                            feed,
+                            from: page.from.clone(),
+                            rows: page.rows.clone(),
+                            next: page.next.clone(),
+                        },
+                        Err(error) => {
+                            warn(&error, "the log cannot be read");
+                            tokio::time::sleep(Duration::from_millis(500)).await;
+                            Event::ReadFailed { feed }
+                        }
+                    };
+                    let _ = to_self.send(Note::Event(Box::new(event)));
+                });
+            }
+            Command::Load {
+                key,
+                slot,
+                rows_max,
+            } => self.load(key, slot, rows_max),
+            Command::Run(batch) => {
+                let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
+                self.tasks.spawn(async move {
+                    let end = executor.run(&batch).await;
+                    if end.is_fenced {
+                        let _ = to_self.send(Note::Fenced);
+                        return;
+                    }
+                    let _ = to_self.send(Note::Event(Box::new(Event::Finished {
+                        batch: batch.batch,
+                        fates: end.fates,
+                        seen: end.seen,
+                        pause_ms: end.pause_ms,
+                    })));
+                });
+            }
+            Command::Store { tokens, deferrals } => {
+                let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
+                self.tasks.spawn(async move {
+                    let settle = Settle {
+                        defer: &deferrals,
+                        ..executor.nothing()
+                    };
+                    record(&executor, settle, tokens, &to_self).await;
+                });
+            }
+            Command::Clear { tokens, seqs } => {
+                let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
+                self.tasks.spawn(async move {
+                    let settle = Settle {
+                        clear: &seqs,
+                        ..executor.nothing()
+                    };
+                    record(&executor, settle, tokens, &to_self).await;
+                });
+            }
+            Command::Save(spans) => {
+                self.positions.send_replace(spans);
+            }
+            Command::Released(lane) => {
+                self.release(lane);
+                self.report_lanes();
+            }
+        }
+    }
+
+    fn load(&mut self, key: String, slot: u16, rows_max: u32) {
+        let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
+        let to_self = self.to_self.clone();
+        self.tasks.spawn(async move {
+            let rows = again("load deferred messages", || {
+                store.load_key(LoadKey {
+                    subscription: &runtime.contract.name,
+                    slot,
+                    key: &key,
+                    after_seq: 0,
+                    rows_max,
+                })
+            });
+            if let Some(rows) = fenced_or(rows.await, &to_self) {
+                let _ = to_self.send(Note::Event(Box::new(Event::Loaded { key, rows })));
+            }
+        });
+    }
+
+    /// Looks up what is deferred and held in a lane before its first row is read.
+    fn prepare(&mut self, taken: TakenLane) {
+        let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
+        let to_self = self.to_self.clone();
+        self.tasks.spawn(async move {
+            let query = HeldKeysQuery {
+                subscription: &runtime.contract.name,
+                slots: slots_of(taken.lane, runtime.contract.lanes),
+            };
+            let looked = again("look up held keys", || async {
+                let held = store.held_keys(query.clone()).await?;
+                Ok((held, store.held_cases(query.clone()).await?))
+            });
+            if let Some((held, cases)) = fenced_or(looked.await, &to_self) {
+                let _ = to_self.send(Note::Event(Box::new(Event::LaneTaken {
+                    taken,
+                    held,
+                    cases,
+                })));
+            }
+        });
+    }
+
+    fn release(&mut self, lane: ReleasedLane) {
+        let (store, lease) = (self.store.clone(), self.lease.clone());
+        let name = self.runtime.contract.name.clone();
+        let to_self = self.to_self.clone();
+        self.tasks.spawn(async move {
+            let released = again("hand a lane back", || {
+                store.release(Release {
+                    lease: &lease,
+                    subscription: &name,
+                    lanes: std::slice::from_ref(&lane),
+                })
+            });
+            let _ = fenced_or(released.await, &to_self);
+        });
+    }
+}
+
+async fn record<S: Store>(
+    executor: &Executor<S>,
+    settle: Settle<'_>,
+    tokens: Vec<u64>,
+    to_self: &mpsc::UnboundedSender<Note>,
+) {
+    let recorded = again("write deferrals", || executor.record(settle.clone())).await;
+    if fenced_or(recorded, to_self).is_some() {
+        let _ = to_self.send(Note::Event(Box::new(Event::Stored { tokens })));
+    }
+}
+
+fn fenced_or<T>(result: Result<T, StoreError>, to_self: &mpsc::UnboundedSender<Note>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        // Whatever else it was, working on without knowing would be worse than starting anew.
+        Err(_) => {
+            let _ = to_self.send(Note::Fenced);
+            None
+        }
+    }
+}
+
+/// Tries until it succeeds or cannot any more.
+async fn again<T, F>(what: &'static str, mut attempt: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut pause_ms = AGAIN_MIN_MS;
+    loop {
+        match attempt().await {
+            Err(error) if error.kind().is_passing() => {
+                warn(&error, what);
+                let jitter_ms = fastrand::u64(..=pause_ms);
+                tokio::time::sleep(Duration::from_millis(pause_ms + jitter_ms)).await;
+                pause_ms = (pause_ms * 2).min(AGAIN_MAX_MS);
+            }
+            Err(error) => {
+                if error.kind() != StoreErrorKind::Fenced {
+                    warn(&error, what);
+                }
+                return Err(error);
+            }
+            done => return done,
+        }
+    }
+}
+
+fn warn(error: &StoreError, what: &'static str) {
+    tracing::warn!(
+        error = error as &(dyn std::error::Error + 'static),
+        what,
+        "trying again"
+    );
+}
+
+/// Writes the newest positions, one write at a time.
+async fn save_positions<S: Store>(
+    store: S,
+    lease: Lease,
+    subscription: String,
+    mut positions: watch::Receiver<Vec<Span>>,
+) {
+    while positions.changed().await.is_ok() {
+        let spans = positions.borrow_and_update().clone();
+        let request = SavePosition {
+            member: &lease.member,
+            subscription: &subscription,
+            spans: &spans,
+        };
+        if let Err(error) = store.save_position(request).await {
+            // The next one will cover this one.
+            warn(&error, "a position was not saved");
+        }
+    }
+}

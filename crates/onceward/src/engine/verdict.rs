@@ -1,0 +1,63 @@
+//! What an error means for the message at hand.
+
+use onceward_core::failure::{Class, Failure};
+use onceward_core::store::{Append, StoreError, StoreErrorKind};
+
+/// What to do after something went wrong around a message.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// The message failed.
+    Message(Failure),
+    /// The store is in trouble, nobody's fault: the same again later.
+    Store(StoreErrorKind),
+    /// The lease is over.
+    Fenced,
+}
+
+/// Judges a handler's failure: errors of the database are classified, everything else stays.
+pub(super) fn of_failure<S: Append>(store: &S, failure: Failure) -> Verdict {
+    if failure.is_classified() {
+        return Verdict::Message(failure);
+    }
+    let kind = failure.source_ref().and_then(|source| {
+        // A store's own error may come up through a handler as well.
+        source
+            .downcast_ref::<StoreError>()
+            .map(StoreError::kind)
+            .or_else(|| store.classify(source))
+    });
+    match kind {
+        None => Verdict::Message(failure),
+        Some(StoreErrorKind::Fenced) => Verdict::Fenced,
+        Some(kind) if kind.is_passing() => Verdict::Store(kind),
+        Some(StoreErrorKind::Refused) => {
+            Verdict::Message(failure.classified(Class::Permanent, "database_refused"))
+        }
+        Some(StoreErrorKind::Denied) => {
+            Verdict::Message(failure.classified(Class::Operator, "database_denied"))
+        }
+        Some(_) => Verdict::Message(failure.classified(Class::Transient, "database_error")),
+    }
+}
+
+/// Judges an error of the store around the handler.
+pub(super) fn of_store(error: StoreError) -> Verdict {
+    match error.kind() {
+        StoreErrorKind::Fenced => Verdict::Fenced,
+        kind if kind.is_passing() => Verdict::Store(kind),
+        StoreErrorKind::Refused => Verdict::Message(
+            Failure::permanent(
+                "record_refused",
+                "the database refused the record of the effect",
+            )
+            .with_source(error),
+        ),
+        _ => Verdict::Message(
+            Failure::transient(
+                "record_failed",
+                "the record of the effect could not be written",
+            )
+            .with_source(error),
+        ),
+    }
+}

@@ -1,0 +1,219 @@
+//! Declaring a subscription: what it takes, what it promises, what runs.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use onceward_core::Message;
+use onceward_core::contract::{
+    Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
+};
+use onceward_core::store::{Start, Store};
+use onceward_core::{Identity, RetryPolicy};
+
+use crate::handler::{
+    AnyDeliver, BatchEffect, BatchFn, BatchHandler, Call, CallHandler, Deliver, Effect, EffectFn,
+    LocalHandler,
+};
+
+/// What runs for a message type.
+pub(crate) enum Handler<S: Store> {
+    Local(Arc<dyn LocalHandler<S>>),
+    Batch(Arc<dyn BatchHandler<S>>),
+    Call(Arc<dyn CallHandler<S>>),
+    Deliver(Arc<dyn AnyDeliver>),
+}
+
+impl<S: Store> Clone for Handler<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Local(h) => Self::Local(Arc::clone(h)),
+            Self::Batch(h) => Self::Batch(Arc::clone(h)),
+            Self::Call(h) => Self::Call(Arc::clone(h)),
+            Self::Deliver(h) => Self::Deliver(Arc::clone(h)),
+        }
+    }
+}
+
+impl<S: Store> Handler<S> {
+    /// Whether several messages may share a transaction.
+    pub(crate) const fn is_coalesced(&self) -> bool {
+        matches!(self, Self::Local(_) | Self::Batch(_))
+    }
+}
+
+/// A subscription with its handlers.
+///
+/// ```ignore
+/// Subscription::new("fulfilment", Semantics::EffectOnce)
+///     .on::<OrderAccepted, _>(ship)
+///     .retry(RetryPolicy { attempts_max: 5, ..RetryPolicy::default() })
+/// ```
+pub struct Subscription<S: Store> {
+    pub(crate) contract: SubscriptionContract,
+    pub(crate) handlers: BTreeMap<String, Handler<S>>,
+    pub(crate) messages: BTreeMap<String, MessageContract>,
+    pub(crate) coalesce: bool,
+}
+
+impl<S: Store> Subscription<S> {
+    /// A subscription with every default and no handler.
+    #[must_use]
+    pub fn new(name: impl Into<String>, semantics: Semantics) -> Self {
+        Self {
+            contract: SubscriptionContract::new(name, &[], semantics),
+            handlers: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            coalesce: true,
+        }
+    }
+
+    /// One message at a time, in the effect transaction; the engine lets several share a commit.
+    #[must_use]
+    pub fn on<M, F>(self, handler: F) -> Self
+    where
+        M: Message,
+        F: for<'x> EffectFn<'x, S, M> + 'static,
+    {
+        let handler = Handler::Local(Arc::new(Effect(handler, PhantomData::<fn(M)>)));
+        self.route(M::TYPE.to_owned(), handler)
+    }
+
+    /// Many messages with one call, in the effect transaction.
+    #[must_use]
+    pub fn on_batch<M, F>(self, handler: F) -> Self
+    where
+        M: Message,
+        F: for<'x> BatchFn<'x, S, M> + 'static,
+    {
+        let handler = Handler::Batch(Arc::new(BatchEffect(handler, PhantomData::<fn(M)>)));
+        self.route(M::TYPE.to_owned(), handler)
+    }
+
+    /// An effect outside the database.
+    #[must_use]
+    pub fn call<C: Call<S>>(self, call: C) -> Self {
+        self.route(
+            <C::Message as Message>::TYPE.to_owned(),
+            Handler::Call(Arc::new(call)),
+        )
+    }
+
+    /// Hands messages of these types on as they are.
+    #[must_use]
+    pub fn deliver<D: Deliver>(
+        mut self,
+        types: impl IntoIterator<Item = impl Into<String>>,
+        deliver: D,
+    ) -> Self {
+        let deliver: Arc<dyn AnyDeliver> = Arc::new(deliver);
+        for message_type in types {
+            self = self.route(message_type.into(), Handler::Deliver(Arc::clone(&deliver)));
+        }
+        self
+    }
+
+    fn route(mut self, message_type: String, handler: Handler<S>) -> Self {
+        if !self.contract.types.contains(&message_type) {
+            self.contract.types.push(message_type.clone());
+        }
+        self.handlers.insert(message_type, handler);
+        self
+    }
+
+    /// Declares a type of this subscription as a command that it owns.
+    #[must_use]
+    pub fn owns<M: Message>(mut self) -> Self {
+        let command = MessageContract {
+            kind: Kind::Command,
+            ..MessageContract::default()
+        };
+        self.messages.insert(M::TYPE.to_owned(), command);
+        self
+    }
+
+    /// Takes all settings from a contract; the handlers and their types stay.
+    #[must_use]
+    pub fn contract(mut self, mut contract: SubscriptionContract) -> Self {
+        contract.types = std::mem::take(&mut self.contract.types);
+        self.contract = contract;
+        self
+    }
+
+    /// Retry budget.
+    #[must_use]
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.contract.retry = retry;
+        self
+    }
+
+    /// Batches, or messages that are not coalesced, in work at once in one process.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: u16) -> Self {
+        self.contract.concurrency = concurrency;
+        self
+    }
+
+    /// Most messages that commit together; 1 gives each its own transaction.
+    #[must_use]
+    pub fn batch_max(mut self, batch_max: u32) -> Self {
+        self.contract.batch_max = batch_max;
+        self
+    }
+
+    /// Number of lanes; fixed once registered.
+    #[must_use]
+    pub fn lanes(mut self, lanes: u16) -> Self {
+        self.contract.lanes = lanes;
+        self
+    }
+
+    /// Order.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.contract.order = order;
+        self
+    }
+
+    /// What a quarantined message does to its key.
+    #[must_use]
+    pub fn on_poison(mut self, on_poison: OnPoison) -> Self {
+        self.contract.on_poison = Some(on_poison);
+        self
+    }
+
+    /// What identifies an effect.
+    #[must_use]
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.contract.identity = Some(identity);
+        self
+    }
+
+    /// A handler that takes longer is cancelled and counted as failed, in milliseconds.
+    #[must_use]
+    pub fn timeout_ms(mut self, timeout_ms: u64) -> Self {
+        self.contract.timeout_ms = timeout_ms;
+        self
+    }
+
+    /// Messages held in memory at once.
+    #[must_use]
+    pub fn window_rows(mut self, window_rows: u32) -> Self {
+        self.contract.window_rows = window_rows;
+        self
+    }
+
+    /// Where it starts when it is new.
+    #[must_use]
+    pub fn start(mut self, start: Start) -> Self {
+        self.contract.start = Some(start);
+        self
+    }
+
+    /// Former name.
+    #[must_use]
+    pub fn renamed_from(mut self, name: impl Into<String>) -> Self {
+        self.contract.renamed_from = Some(name.into());
+        self
+    }
+}
