@@ -17,6 +17,8 @@ mod digest;
 mod engine;
 mod handler;
 mod outbox;
+#[cfg(feature = "push")]
+pub mod push;
 mod subscription;
 
 pub use context::Context;
