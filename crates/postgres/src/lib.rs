@@ -1,1 +1,35 @@
-//! Placeholder.
+//! Onceward on PostgreSQL (14 or later): outbox, ledger, lanes and quarantine in the application's
+//! own database, schema `onceward`.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use onceward_core::store::Schema;
+//! let store = onceward_postgres::Postgres::connect("postgres://localhost/orders").await?;
+//! store.migrate().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One file per seam of the core, and its statements in `sql/<seam>/<statement>.sql`.
+
+mod acceptance;
+mod append;
+mod cases;
+mod clock;
+mod deferrals;
+mod effects;
+mod era;
+mod error;
+mod lanes;
+mod log;
+mod row;
+mod schema;
+mod session;
+mod snapshot;
+
+pub use append::{Parameter, append_statement};
+pub use clock::Clock;
+pub use error::ServerFault;
+pub use schema::grants_sql;
+pub use session::{Options, Postgres};
+pub use session::Tx;

@@ -1,0 +1,160 @@
+-- Fails where nothing can be written.
+create function onceward.check_writable() returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if current_setting('transaction_read_only')::boolean then
+        raise exception using errcode = 'read_only_sql_transaction',
+            message = 'this session can only read';
+    end if;
+end
+$$;
+
+-- Fails on a standby, so that the connection is given up and another one is made.
+create function onceward.is_standby() returns boolean
+    language plpgsql stable
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if pg_is_in_recovery() then
+        raise exception using errcode = 'read_only_sql_transaction',
+            message = 'the server is a standby';
+    end if;
+    return false;
+end
+$$;
+
+-- Opens an effect transaction: takes the member's fence, shared, and then, with a snapshot taken
+-- after the lock, looks whether the member has been ended.
+create function onceward.enter(fence bigint, lease_ms bigint) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform onceward.check_writable();
+    perform pg_advisory_xact_lock_shared(enter.fence);
+    perform 1 from onceward.members m where m.fence = enter.fence and m.ended_at is null;
+    if not found then
+        raise exception using errcode = 'OW001', message = 'the lease was taken over';
+    end if;
+    perform set_config('idle_in_transaction_session_timeout',
+        greatest(1, least(enter.lease_ms, 2147483647))::text, true);
+end
+$$;
+
+-- Whether a member's lease has run out by the given moment.
+create function onceward.has_lapsed(fence bigint, now timestamptz) returns boolean
+    language sql stable
+    begin atomic
+        select coalesce((
+            select h.beat_at + m.lease_ms * interval '1 millisecond' < has_lapsed.now
+            from onceward.heartbeats h
+            join onceward.members m on m.fence = h.fence
+            where h.fence = has_lapsed.fence
+            order by h.revision desc
+            limit 1), true);
+    end;
+
+-- Claims an idempotency key without ever waiting for another claim of it.
+create function onceward.accept(
+    caller text, key text, digest bytea, memory_ms bigint, now timestamptz,
+    out state text, out answer text)
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    known onceward.acceptances;
+begin
+    if not pg_try_advisory_xact_lock(hashtextextended(accept.caller || E'\x01' || accept.key, 7306)) then
+        state := 'in-flight';
+        return;
+    end if;
+    select * into known from onceward.acceptances a
+    where a.caller = accept.caller and a.key = accept.key and a.expires_at > accept.now;
+    if not found then
+        insert into onceward.acceptances as a (caller, key, digest, accepted_at, expires_at)
+        values (accept.caller, accept.key, accept.digest, accept.now,
+            accept.now + accept.memory_ms * interval '1 millisecond')
+        on conflict on constraint acceptances_pkey do update
+        set digest = excluded.digest, answer = null,
+            accepted_at = excluded.accepted_at, expires_at = excluded.expires_at;
+        state := 'first';
+    elsif known.digest <> accept.digest then
+        state := 'mismatch';
+    else
+        state := 'again';
+        answer := coalesce(known.answer, 'null');
+    end if;
+end
+$$;
+
+-- Makes a range of the log ahead. The table is prepared first and then attached, which takes no
+-- lock that an append could wait behind.
+create function onceward.make_range(first bigint, next bigint) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    leaf text := 'outbox_' || make_range.first;
+begin
+    execute format('create table onceward.%I (like onceward.outbox including defaults
+        including constraints including generated including storage including indexes,
+        constraint in_range check (seq >= %s and seq < %s))', leaf, make_range.first, make_range.next);
+    execute format('alter table onceward.outbox attach partition onceward.%I
+        for values from (%s) to (%s)', leaf, make_range.first, make_range.next);
+    execute format('alter table onceward.%I drop constraint in_range', leaf);
+    insert into onceward.ranges (first, next, leaf) values (make_range.first, make_range.next, leaf);
+end
+$$;
+
+-- Makes a day of the ledger (UTC) ahead, likewise.
+create function onceward.make_day(day date) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+    set timezone = 'UTC'
+as $$
+declare
+    leaf text := 'ledger_' || to_char(make_day.day, 'YYYYMMDD');
+    first timestamptz := make_day.day::timestamp at time zone 'UTC';
+    next timestamptz := (make_day.day + 1)::timestamp at time zone 'UTC';
+begin
+    execute format('create table onceward.%I (like onceward.ledger including defaults
+        including constraints including storage including indexes,
+        constraint in_range check (recordedtime >= %L and recordedtime < %L))', leaf, first, next);
+    execute format('alter table onceward.ledger attach partition onceward.%I
+        for values from (%L) to (%L)', leaf, first, next);
+    execute format('alter table onceward.%I drop constraint in_range', leaf);
+end
+$$;
+
+-- Takes a restored or copied database into service. Appends wait for the moment it takes: with
+-- none open, every row there is belongs to the era that ends, and a restarted sequence makes other
+-- sessions drop the numbers they hold in advance, so that every later row is above the seal.
+create function onceward.seal(trusted_seq bigint) returns integer
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    last bigint;
+    old_era integer;
+begin
+    lock table onceward.outbox in share row exclusive mode;
+    select greatest(
+        (select s.last_value from onceward.outbox_seq s),
+        (select coalesce(max(o.seq), 0) from onceward.outbox o)) into last;
+    execute format('alter sequence onceward.outbox_seq restart with %s', last + 1);
+    select m.era into old_era from onceward.meta m;
+    update onceward.eras e
+    set sealed_at = now(), sealed_seq = last, trusted_seq = least(seal.trusted_seq, last)
+    where e.era = old_era;
+    insert into onceward.eras (era, opening, opening_floor)
+    values (old_era + 1, pg_current_snapshot()::text, last);
+    update onceward.ranges
+    set closing_xmax = pg_snapshot_xmax(pg_current_snapshot())::text::xid8
+    where closed_at is not null;
+    update onceward.meta
+    set era = old_era + 1, era_floor = last, identity = onceward.identity();
+    return old_era + 1;
+end
+$$;

@@ -1,0 +1,1 @@
+delete from onceward.deferrals where subscription = $1::text and seq = any ($2::bigint[])

@@ -1,0 +1,23 @@
+select d.kind,
+    greatest(0, ceil(extract(epoch from d.due_at - t.now) * 1000))::bigint as due_in_ms,
+    d.failures, d.deaths, d.waits, d.failure,
+    greatest(0, floor(extract(epoch from t.now - d.first_deferred_at) * 1000))::bigint as age_ms,
+    p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
+    p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
+    p.schemaversion, p.aggregateversion, p.headers::text as headers, p.payload::text as payload,
+    p.payload_binary, onceward.micros(p.occurred_at) as occurred_at,
+    onceward.micros(p.expires_at) as expires_at, p.priority,
+    onceward.micros(p.recorded_at) as recorded_at
+from (select onceward.moment($6::bigint) as now) t
+cross join lateral (
+    select * from onceward.deferrals d
+    where d.subscription = $1::text
+      and d.slot = $2::smallint
+      and pg_catalog.hashtextextended(d.key collate "C", 0)
+          = pg_catalog.hashtextextended($3::text collate "C", 0)
+      and d.key = $3::text
+      and d.seq > $4::bigint
+    order by d.seq
+    limit $5::bigint) d
+cross join lateral (select * from onceward.outbox o where o.seq = d.seq limit 1) p
+order by d.seq

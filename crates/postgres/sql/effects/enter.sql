@@ -1,0 +1,1 @@
+select onceward.enter($1::bigint, $2::bigint)

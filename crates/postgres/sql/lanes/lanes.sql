@@ -1,0 +1,1 @@
+select subscription, lane, epoch, owner from onceward.lanes order by subscription, lane

@@ -1,0 +1,5 @@
+select l.subscription, l.lane, l.epoch, l.position
+from onceward.lanes l
+where l.owner = $1::text
+order by l.subscription, l.lane
+for update of l

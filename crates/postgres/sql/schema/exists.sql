@@ -1,0 +1,1 @@
+select to_regclass('onceward.migrations') is not null as is_there

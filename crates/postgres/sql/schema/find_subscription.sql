@@ -1,0 +1,1 @@
+select lanes from onceward.subscriptions where subscription = $1::text

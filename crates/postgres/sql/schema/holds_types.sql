@@ -1,0 +1,1 @@
+select exists (select 1 from onceward.outbox where type = any ($1::text[])) as holds

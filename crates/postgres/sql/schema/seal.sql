@@ -1,0 +1,1 @@
+select onceward.seal($1::bigint) as era

@@ -1,0 +1,1 @@
+update onceward.meta set source = $1::text where source <> $1::text

@@ -1,0 +1,109 @@
+//! Quarantine.
+
+use onceward_core::store::{
+    Case, CaseQuery, CaseState, Cases, HeldCase, HeldKeysQuery, NewCase, StoreError,
+};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
+
+use crate::append::Columns;
+use crate::deferrals::{failure_text, read_failure, read_spent};
+use crate::error::while_doing;
+use crate::row::read_row;
+use crate::session::{Postgres, moment};
+
+const READ: &str = "read cases";
+const OPEN: &str = "open a case";
+
+impl Cases for Postgres {
+    async fn cases(&self, query: CaseQuery<'_>) -> Result<Vec<Case>, StoreError> {
+        let rows_max = if query.rows_max == 0 { 100 } else { query.rows_max };
+        let mut tx = self.read_tx(READ).await?;
+        let statement = sqlx::query(include_str!("../sql/cases/list.sql"))
+            .bind(query.subscription)
+            .bind(query.case_id)
+            .bind(query.after_case_id)
+            .bind(i64::from(rows_max));
+        let rows = statement.fetch_all(tx.connection()).await.map_err(while_doing(READ))?;
+        tx.roll_back().await;
+        let cases: Result<_, sqlx::Error> = rows.iter().map(read_case).collect();
+        cases.map_err(while_doing(READ))
+    }
+
+    async fn held_cases(&self, query: HeldKeysQuery<'_>) -> Result<Vec<HeldCase>, StoreError> {
+        let mut tx = self.read_tx(READ).await?;
+        let statement = sqlx::query(include_str!("../sql/cases/held.sql"))
+            .bind(query.subscription)
+            .bind(query.slots.0 as i16)
+            .bind(query.slots.1 as i16);
+        let rows = statement.fetch_all(tx.connection()).await.map_err(while_doing(READ))?;
+        tx.roll_back().await;
+        let read = |row: &PgRow| {
+            Ok(HeldCase {
+                key: row.try_get("key")?,
+                slot: row.try_get::<i16, _>("slot")? as u16,
+            })
+        };
+        let held: Result<_, sqlx::Error> = rows.iter().map(read).collect();
+        held.map_err(while_doing(READ))
+    }
+}
+
+fn read_case(row: &PgRow) -> Result<Case, sqlx::Error> {
+    let failure = read_failure(row.try_get("failure")?)?;
+    Ok(Case {
+        case_id: row.try_get("case_id")?,
+        subscription: row.try_get("subscription")?,
+        row: read_row(row)?,
+        reason: row.try_get("reason")?,
+        failure: failure.ok_or(sqlx::Error::RowNotFound)?,
+        spent: read_spent(row)?,
+        state: CaseState::Open,
+        holds_key: row.try_get("holds_key")?,
+        opened_at: moment(row.try_get("opened_at")?),
+        first_deferred_at: row.try_get::<Option<i64>, _>("first_deferred_at")?.map(moment),
+    })
+}
+
+/// Opens a case with a copy of its message.
+pub(crate) async fn open(
+    connection: &mut PgConnection,
+    subscription: &str,
+    case: &NewCase,
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    let envelope = &case.row.envelope;
+    let columns = Columns::of(envelope)?;
+    let query = sqlx::query(include_str!("../sql/cases/open.sql"))
+        .bind(subscription)
+        .bind(case.row.xid.to_string())
+        .bind(case.row.seq as i64)
+        .bind(case.row.slot as i16)
+        .bind(&envelope.id)
+        .bind(&envelope.source)
+        .bind(&envelope.aggregate_type)
+        .bind(&envelope.aggregate_id)
+        .bind(&envelope.message_type)
+        .bind(&envelope.operation_id)
+        .bind(&envelope.partition_key)
+        .bind(envelope.schema_version)
+        .bind(envelope.aggregate_version)
+        .bind(columns.headers)
+        .bind(columns.json)
+        .bind(columns.binary)
+        .bind(columns.occurred_at)
+        .bind(columns.expires_at)
+        .bind(envelope.priority)
+        .bind(case.row.recorded_at.as_micros())
+        // Reasons can quote foreign texts.
+        .bind(case.reason.replace('\0', "\u{fffd}"))
+        .bind(failure_text(&case.failure)?)
+        .bind(i64::from(case.spent.failures))
+        .bind(i64::from(case.spent.deaths))
+        .bind(i64::from(case.spent.waits))
+        .bind(i64::try_from(case.spent.age_ms).unwrap_or(i64::MAX))
+        .bind(case.holds_key)
+        .bind(now);
+    query.execute(connection).await.map_err(while_doing(OPEN))?;
+    Ok(())
+}

@@ -1,0 +1,452 @@
+//! Members, leases, and who works on which lanes.
+
+use std::collections::HashMap;
+
+use onceward_core::Position;
+use onceward_core::store::{
+    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind, Survey,
+    Take, TakenLane,
+};
+use serde::Deserialize;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
+
+use crate::effects::fenced;
+use crate::error::while_doing;
+use crate::log::check_home;
+use crate::session::{Postgres, moment};
+use crate::snapshot::{position_text, read_position};
+
+const TAKE: &str = "take lanes";
+/// How long a takeover waits for transactions of a dead member that are just committing, before
+/// it ends their sessions. In milliseconds.
+const COMMITTING_MS: i64 = 500;
+/// How often it then tries again.
+const TAKEOVER_TRIES: u32 = 6;
+/// How long a member that leaves waits for its own last transaction. In milliseconds.
+const LEAVING_MS: i64 = 2_000;
+
+impl Lanes for Postgres {
+    async fn join(&self, request: Join<'_>) -> Result<Lease, StoreError> {
+        const ACTION: &str = "join the fleet";
+        let mut tx = self.lease_tx(ACTION).await?;
+        let query = sqlx::query(include_str!("../sql/lanes/join.sql"))
+            .bind(request.member)
+            .bind(request.description.replace('\0', "\u{fffd}"))
+            .bind(i64::try_from(request.lease_ms).unwrap_or(i64::MAX).min(MAX_LEASE_MS))
+            .bind(request.subscriptions);
+        let row = query.fetch_one(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let fence = row.try_get("fence").map_err(while_doing(ACTION))?;
+        beat(tx.connection(), fence, self.now()).await?;
+        tx.commit(ACTION).await?;
+        Ok(Lease {
+            member: request.member.to_owned(),
+            fence,
+            lease_ms: request.lease_ms,
+        })
+    }
+
+    async fn renew(&self, request: Renew<'_>) -> Result<(), StoreError> {
+        let mut tx = self.lease_tx(RENEW).await?;
+        beat(tx.connection(), request.lease.fence, self.now()).await?;
+        tx.commit(RENEW).await
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        const ACTION: &str = "survey members and lanes";
+        let mut tx = self.lease_tx(ACTION).await?;
+        let query = sqlx::query(include_str!("../sql/lanes/members.sql")).bind(self.now());
+        let members = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let query = sqlx::query(include_str!("../sql/lanes/lanes.sql"));
+        let lanes = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        tx.roll_back().await;
+        let members: Result<_, sqlx::Error> = members.iter().map(read_member).collect();
+        let lanes: Result<_, sqlx::Error> = lanes.iter().map(read_lane).collect();
+        Ok(Survey {
+            members: members.map_err(while_doing(ACTION))?,
+            lanes: lanes.map_err(while_doing(ACTION))?,
+        })
+    }
+
+    async fn take(&self, request: Take<'_>) -> Result<Vec<TakenLane>, StoreError> {
+        let lanes: Vec<i32> = request.lanes.iter().map(|lane| i32::from(*lane)).collect();
+        for fence in self.lapsed_owners(&request, &lanes).await? {
+            self.end_lapsed(fence).await?;
+        }
+        let mut tx = self.lease_tx(TAKE).await?;
+        check_member(tx.connection(), request.lease, TAKE).await?;
+        let query = sqlx::query(include_str!("../sql/lanes/lock_lanes.sql"))
+            .bind(request.subscription)
+            .bind(lanes);
+        let rows = query.fetch_all(tx.connection()).await.map_err(while_doing(TAKE))?;
+        let offers: Result<Vec<_>, sqlx::Error> = rows.iter().map(read_offer).collect();
+        let mut offers = offers.map_err(while_doing(TAKE))?;
+        offers.retain(|offer| offer.owner.is_none() || offer.owner_ended);
+        let taken = give(tx.connection(), &request, &offers).await?;
+        stop_running(tx.connection(), request.subscription, &offers, self.now()).await?;
+        tx.commit(TAKE).await?;
+        Ok(taken)
+    }
+
+    async fn release(&self, request: Release<'_>) -> Result<(), StoreError> {
+        const ACTION: &str = "release lanes";
+        let mut tx = self.lease_tx(ACTION).await?;
+        check_member(tx.connection(), request.lease, ACTION).await?;
+        let freed = request.lanes.iter().map(|lane| {
+            Ok(Freed {
+                lane: i32::from(lane.lane),
+                epoch: lane.epoch as i64,
+                position: position_text(&lane.position)?,
+            })
+        });
+        let freed = freed.collect::<Result<Vec<_>, StoreError>>()?;
+        let member = &request.lease.member;
+        let rows = free(tx.connection(), request.subscription, member, &freed).await?;
+        if rows < freed.len() as u64 {
+            return Err(fenced(ACTION));
+        }
+        self.hand_back_running(tx.connection(), request.subscription, &freed).await?;
+        tx.commit(ACTION).await
+    }
+
+    async fn leave(&self, lease: &Lease) -> Result<(), StoreError> {
+        const ACTION: &str = "leave the fleet";
+        let mut tx = self.lease_tx(ACTION).await?;
+        lock_fence(tx.connection(), lease.fence, LEAVING_MS).await.map_err(while_doing(ACTION))?;
+        let query = sqlx::query(include_str!("../sql/lanes/leave.sql"))
+            .bind(lease.fence)
+            .bind(self.now());
+        let done = query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        if done.rows_affected() == 0 {
+            return Err(fenced(ACTION));
+        }
+        for (subscription, freed) in owned(tx.connection(), &lease.member).await? {
+            free(tx.connection(), &subscription, &lease.member, &freed).await?;
+            self.hand_back_running(tx.connection(), &subscription, &freed).await?;
+        }
+        tx.commit(ACTION).await
+    }
+}
+
+const RENEW: &str = "renew the lease";
+/// A year.
+const MAX_LEASE_MS: i64 = 366 * 86_400_000;
+
+/// A lane that is given back.
+struct Freed {
+    lane: i32,
+    epoch: i64,
+    position: String,
+}
+
+/// A lane as found when someone wants it.
+struct Offer {
+    lane: u16,
+    epoch: i64,
+    owner: Option<String>,
+    owner_ended: bool,
+    ended_cleanly: bool,
+    position: String,
+    not_before: Option<i64>,
+    lanes: i32,
+}
+
+impl Offer {
+    fn is_suspect(&self) -> bool {
+        self.owner.is_some() && !self.ended_cleanly
+    }
+}
+
+impl Postgres {
+    /// Checks that this is the right database, and finds the owners whose lease has run out.
+    async fn lapsed_owners(
+        &self,
+        request: &Take<'_>,
+        lanes: &[i32],
+    ) -> Result<Vec<i64>, StoreError> {
+        let mut tx = self.lease_tx(TAKE).await?;
+        let query = sqlx::query(include_str!("../sql/schema/home.sql"));
+        let home = query.fetch_one(tx.connection()).await.map_err(while_doing(TAKE))?;
+        let is_home = home.try_get("is_home").map_err(while_doing(TAKE))?;
+        check_home(is_home, false, TAKE)?;
+        let query = sqlx::query(include_str!("../sql/lanes/lapsed_owners.sql"))
+            .bind(request.subscription)
+            .bind(lanes)
+            .bind(self.now());
+        let rows = query.fetch_all(tx.connection()).await.map_err(while_doing(TAKE))?;
+        tx.roll_back().await;
+        let fences: Result<_, sqlx::Error> = rows.iter().map(|row| row.try_get("fence")).collect();
+        fences.map_err(while_doing(TAKE))
+    }
+
+    /// Ends a member whose lease has run out. Its effect transactions hold its fence, shared: those
+    /// that are committing are waited for, the others are ended by ending their sessions.
+    async fn end_lapsed(&self, fence: i64) -> Result<(), StoreError> {
+        for attempt in 1.. {
+            let mut tx = self.lease_tx(TAKE).await?;
+            match lock_fence(tx.connection(), fence, COMMITTING_MS).await {
+                Ok(()) => {
+                    let query = sqlx::query(include_str!("../sql/lanes/end_lapsed.sql"))
+                        .bind(fence)
+                        .bind(self.now());
+                    query.execute(tx.connection()).await.map_err(while_doing(TAKE))?;
+                    return tx.commit(TAKE).await;
+                }
+                Err(error) => {
+                    let error = while_doing(TAKE)(error);
+                    if error.kind() != StoreErrorKind::Conflict || attempt >= TAKEOVER_TRIES {
+                        return Err(error);
+                    }
+                }
+            }
+            tx.roll_back().await;
+            let mut tx = self.lease_tx(TAKE).await?;
+            let query = sqlx::query(include_str!("../sql/lanes/end_holders.sql")).bind(fence);
+            query.execute(tx.connection()).await.map_err(while_doing(TAKE))?;
+            tx.commit(TAKE).await?;
+        }
+        Ok(())
+    }
+
+    /// What ran in lanes that are given back cleanly waits for the next owner, without blame.
+    async fn hand_back_running(
+        &self,
+        connection: &mut PgConnection,
+        subscription: &str,
+        freed: &[Freed],
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query(include_str!("../sql/schema/find_subscription.sql"));
+        let found = query.bind(subscription).fetch_optional(&mut *connection).await;
+        let Some(row) = found.map_err(while_doing(TAKE))? else {
+            return Ok(());
+        };
+        let lanes: i32 = row.try_get("lanes").map_err(while_doing(TAKE))?;
+        let freed: Vec<i32> = freed.iter().map(|f| f.lane).collect();
+        stop(connection, subscription, freed, 0, lanes, self.now()).await
+    }
+}
+
+async fn beat(
+    connection: &mut PgConnection,
+    fence: i64,
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    let query = sqlx::query(include_str!("../sql/lanes/beat.sql")).bind(fence).bind(now);
+    let done = query.execute(connection).await.map_err(while_doing(RENEW))?;
+    if done.rows_affected() == 0 {
+        return Err(fenced(RENEW));
+    }
+    Ok(())
+}
+
+async fn check_member(
+    connection: &mut PgConnection,
+    lease: &Lease,
+    action: &'static str,
+) -> Result<(), StoreError> {
+    let query = sqlx::query(include_str!("../sql/lanes/check_member.sql"))
+        .bind(lease.fence)
+        .bind(&lease.member);
+    let found = query.fetch_optional(connection).await.map_err(while_doing(action))?;
+    found.map(|_| ()).ok_or_else(|| fenced(action))
+}
+
+async fn lock_fence(
+    connection: &mut PgConnection,
+    fence: i64,
+    timeout_ms: i64,
+) -> Result<(), sqlx::Error> {
+    let query = sqlx::query(include_str!("../sql/lanes/lock_fence.sql"))
+        .bind(fence)
+        .bind(timeout_ms);
+    query.execute(connection).await?;
+    Ok(())
+}
+
+fn read_member(row: &PgRow) -> Result<MemberState, sqlx::Error> {
+    Ok(MemberState {
+        member: row.try_get("member")?,
+        description: row.try_get("description")?,
+        is_live: row.try_get("is_live")?,
+        subscriptions: row.try_get("subscriptions")?,
+    })
+}
+
+fn read_lane(row: &PgRow) -> Result<LaneState, sqlx::Error> {
+    Ok(LaneState {
+        subscription: row.try_get("subscription")?,
+        lane: row.try_get::<i32, _>("lane")? as u16,
+        epoch: row.try_get::<i64, _>("epoch")? as u64,
+        owner: row.try_get("owner")?,
+    })
+}
+
+fn read_offer(row: &PgRow) -> Result<Offer, sqlx::Error> {
+    Ok(Offer {
+        lane: row.try_get::<i32, _>("lane")? as u16,
+        epoch: row.try_get("epoch")?,
+        owner: row.try_get("owner")?,
+        owner_ended: row.try_get("owner_ended")?,
+        ended_cleanly: row.try_get("ended_cleanly")?,
+        position: row.try_get("position")?,
+        not_before: row.try_get("not_before")?,
+        lanes: row.try_get("lanes")?,
+    })
+}
+
+/// A span as kept in a position record.
+#[derive(Deserialize)]
+struct KeptSpan {
+    position: Position,
+    lanes: Vec<(u16, u64)>,
+}
+
+/// Where an owner stood, by lane and epoch, as its latest record says.
+pub(crate) async fn latest_positions(
+    connection: &mut PgConnection,
+    subscription: &str,
+    member: &str,
+) -> Result<HashMap<(u16, u64), Position>, StoreError> {
+    const ACTION: &str = "read positions";
+    let query = sqlx::query(include_str!("../sql/lanes/latest_position.sql"))
+        .bind(subscription)
+        .bind(member);
+    let row = query.fetch_optional(connection).await.map_err(while_doing(ACTION))?;
+    let Some(row) = row else {
+        return Ok(HashMap::new());
+    };
+    let spans: String = row.try_get("spans").map_err(while_doing(ACTION))?;
+    let spans: Vec<KeptSpan> = serde_json::from_str(&spans)
+        .map_err(|error| StoreError::new(StoreErrorKind::Other, ACTION, error))?;
+    let lanes = spans.into_iter().flat_map(|span| {
+        let position = span.position;
+        span.lanes.into_iter().map(move |lane| (lane, position.clone()))
+    });
+    Ok(lanes.collect())
+}
+
+/// Gives all offered lanes to the member, each at the place where its last owner stood.
+async fn give(
+    connection: &mut PgConnection,
+    request: &Take<'_>,
+    offers: &[Offer],
+) -> Result<Vec<TakenLane>, StoreError> {
+    let mut records: HashMap<&str, HashMap<(u16, u64), Position>> = HashMap::new();
+    let mut taken = Vec::with_capacity(offers.len());
+    for offer in offers {
+        let mut position = read_position(&offer.position)?;
+        if let Some(owner) = &offer.owner {
+            if !records.contains_key(owner.as_str()) {
+                let latest = latest_positions(connection, request.subscription, owner).await?;
+                records.insert(owner, latest);
+            }
+            let record = records.get(owner.as_str());
+            let record = record.and_then(|r| r.get(&(offer.lane, offer.epoch as u64)));
+            position = record.cloned().unwrap_or(position);
+        }
+        taken.push(TakenLane {
+            lane: offer.lane,
+            epoch: offer.epoch as u64 + 1,
+            position,
+            is_suspect: offer.is_suspect(),
+            not_before: offer.not_before.map(moment),
+        });
+    }
+    let positions = taken.iter().map(|lane| position_text(&lane.position));
+    let positions = positions.collect::<Result<Vec<_>, _>>()?;
+    let query = sqlx::query(include_str!("../sql/lanes/give.sql"))
+        .bind(request.subscription)
+        .bind(&request.lease.member)
+        .bind(taken.iter().map(|lane| i32::from(lane.lane)).collect::<Vec<_>>())
+        .bind(positions);
+    query.execute(connection).await.map_err(while_doing(TAKE))?;
+    Ok(taken)
+}
+
+/// Counts a death for what ran where the owner did not end cleanly.
+async fn stop_running(
+    connection: &mut PgConnection,
+    subscription: &str,
+    offers: &[Offer],
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    let Some(lanes) = offers.first().map(|offer| offer.lanes) else {
+        return Ok(());
+    };
+    let suspect = offers.iter().filter(|offer| offer.is_suspect());
+    let suspect = suspect.map(|offer| i32::from(offer.lane)).collect();
+    stop(connection, subscription, suspect, 1, lanes, now).await
+}
+
+async fn stop(
+    connection: &mut PgConnection,
+    subscription: &str,
+    which: Vec<i32>,
+    deaths: i64,
+    lanes: i32,
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    if which.is_empty() {
+        return Ok(());
+    }
+    let query = sqlx::query(include_str!("../sql/lanes/stop_running.sql"))
+        .bind(subscription)
+        .bind(which)
+        .bind(deaths)
+        .bind(lanes)
+        .bind(now);
+    query.execute(connection).await.map_err(while_doing(TAKE))?;
+    Ok(())
+}
+
+/// Frees lanes that are still the member's, and says how many were.
+async fn free(
+    connection: &mut PgConnection,
+    subscription: &str,
+    member: &str,
+    freed: &[Freed],
+) -> Result<u64, StoreError> {
+    let query = sqlx::query(include_str!("../sql/lanes/free.sql"))
+        .bind(subscription)
+        .bind(member)
+        .bind(freed.iter().map(|f| f.lane).collect::<Vec<_>>())
+        .bind(freed.iter().map(|f| f.epoch).collect::<Vec<_>>())
+        .bind(freed.iter().map(|f| f.position.as_str()).collect::<Vec<_>>());
+    let done = query.execute(connection).await.map_err(while_doing("release lanes"))?;
+    Ok(done.rows_affected())
+}
+
+/// The member's lanes by subscription, each at its last saved position.
+async fn owned(
+    connection: &mut PgConnection,
+    member: &str,
+) -> Result<Vec<(String, Vec<Freed>)>, StoreError> {
+    const ACTION: &str = "leave the fleet";
+    let query = sqlx::query(include_str!("../sql/lanes/owned.sql")).bind(member);
+    let rows = query.fetch_all(&mut *connection).await.map_err(while_doing(ACTION))?;
+    let mut by_subscription: Vec<(String, Vec<Freed>)> = Vec::new();
+    for row in &rows {
+        let read = || {
+            let freed = Freed {
+                lane: row.try_get("lane")?,
+                epoch: row.try_get("epoch")?,
+                position: row.try_get("position")?,
+            };
+            Ok((row.try_get::<String, _>("subscription")?, freed))
+        };
+        let (subscription, freed) = read().map_err(while_doing(ACTION))?;
+        match by_subscription.last_mut() {
+            Some((last, lanes)) if *last == subscription => lanes.push(freed),
+            _ => by_subscription.push((subscription, vec![freed])),
+        }
+    }
+    for (subscription, lanes) in &mut by_subscription {
+        let latest = latest_positions(connection, subscription, member).await?;
+        for freed in lanes {
+            if let Some(position) = latest.get(&(freed.lane as u16, freed.epoch as u64)) {
+                freed.position = position_text(position)?;
+            }
+        }
+    }
+    Ok(by_subscription)
+}

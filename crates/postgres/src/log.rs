@@ -1,0 +1,344 @@
+//! Reading the log by what became visible between two snapshots, and keeping positions.
+
+use std::time::Duration;
+
+use onceward_core::position::Within;
+use onceward_core::store::{Log, Page, ReadPage, SavePosition, StoreError, StoreErrorKind};
+use onceward_core::{Position, Row, Snapshot};
+use serde_json::json;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use crate::error::while_doing;
+use crate::row::read_row;
+use crate::session::{Postgres, Tx};
+use crate::snapshot::{everything, list, read_snapshot};
+
+const ACTION: &str = "read the log";
+
+impl Log for Postgres {
+    async fn read(&self, request: ReadPage<'_>) -> Result<Page, StoreError> {
+        let (seen_era, mut is_unordered) = self.seen.get();
+        if seen_era != request.from.era {
+            let ground = self.ground().await?;
+            if ground.era != request.from.era {
+                return self.read_sealed(&ground, &request).await;
+            }
+            is_unordered = ground.is_unordered;
+        }
+        loop {
+            let page = page_sql(&request, is_unordered);
+            let rows = self.look(&[include_str!("../sql/log/floor.sql"), &page]).await?;
+            let (ground, rows) = self.stand_on(&rows)?;
+            if ground.era != request.from.era {
+                return self.read_sealed(&ground, &request).await;
+            }
+            if ground.is_unordered && !is_unordered {
+                is_unordered = true;
+                continue;
+            }
+            return read_tick(request.from, ground.floor, rows).map_err(while_doing(ACTION));
+        }
+    }
+
+    async fn head(&self) -> Result<Position, StoreError> {
+        let script = [
+            include_str!("../sql/log/floor.sql"),
+            include_str!("../sql/log/snapshot.sql"),
+        ];
+        let rows = self.look(&script).await?;
+        let (ground, rows) = self.stand_on(&rows)?;
+        let snapshot = snapshot_of(rows, ground.floor).map_err(while_doing(ACTION))?;
+        Ok(Position::at(ground.era, snapshot))
+    }
+
+    async fn save_position(&self, request: SavePosition<'_>) -> Result<(), StoreError> {
+        const ACTION: &str = "save a position";
+        let spans = request.spans.iter();
+        let spans = spans.map(|s| json!({"position": s.position, "lanes": s.lanes}));
+        let mut tx = self.lease_tx(ACTION).await?;
+        let query = sqlx::query(include_str!("../sql/log/save_position.sql"))
+            .bind(request.subscription)
+            .bind(request.member)
+            .bind(serde_json::Value::from_iter(spans).to_string());
+        let done = query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        tx.commit(ACTION).await?;
+        if done.rows_affected() == 0 {
+            let text = "the member has ended or was ended";
+            return Err(StoreError::found(StoreErrorKind::Fenced, ACTION, text));
+        }
+        Ok(())
+    }
+
+    async fn doze(&self, wait_ms: u64) {
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+    }
+}
+
+/// What a reader stands on, read before its snapshot.
+pub(crate) struct Ground {
+    pub(crate) floor: u64,
+    pub(crate) era: u32,
+    is_unordered: bool,
+}
+
+/// An era as kept.
+pub(crate) struct Era {
+    pub(crate) era: u32,
+    pub(crate) opening: Snapshot,
+    pub(crate) sealed_seq: u64,
+    pub(crate) trusted_seq: u64,
+}
+
+impl Postgres {
+    /// Runs statements in one read-only transaction and one trip, each with a snapshot of its own.
+    pub(crate) async fn look(&self, statements: &[&str]) -> Result<Vec<PgRow>, StoreError> {
+        let script = statements.join(";\n");
+        let script =
+            format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;\n{script};\nCOMMIT");
+        Tx::script(&self.reads, &script, ACTION).await
+    }
+
+    /// Checks the answer of `floor.sql`, the first of `rows`, and returns the others.
+    pub(crate) fn stand_on<'r>(
+        &self,
+        rows: &'r [PgRow],
+    ) -> Result<(Ground, &'r [PgRow]), StoreError> {
+        let Some((row, others)) = rows.split_first() else {
+            let text = "the store's record of itself is missing";
+            return Err(StoreError::found(StoreErrorKind::Schema, ACTION, text));
+        };
+        let read = || {
+            Ok((
+                row.try_get::<i64, _>("floor")?,
+                row.try_get::<i64, _>("cache")?,
+                row.try_get::<i32, _>("era")?,
+                row.try_get::<bool, _>("is_home")?,
+                row.try_get::<bool, _>("is_standby")?,
+            ))
+        };
+        let (floor, cache, era, is_home, is_standby) = read().map_err(while_doing(ACTION))?;
+        check_home(is_home, is_standby, ACTION)?;
+        let ground = Ground {
+            floor: floor as u64,
+            era: era as u32,
+            is_unordered: cache > 1,
+        };
+        self.seen.set(ground.era, ground.is_unordered);
+        Ok((ground, others))
+    }
+
+    async fn ground(&self) -> Result<Ground, StoreError> {
+        let rows = self.look(&[include_str!("../sql/log/floor.sql")]).await?;
+        Ok(self.stand_on(&rows)?.0)
+    }
+
+    /// All eras, oldest first.
+    pub(crate) async fn eras(&self) -> Result<Vec<Era>, StoreError> {
+        let rows = self.look(&[include_str!("../sql/log/eras.sql")]).await?;
+        let eras: Result<_, sqlx::Error> = rows.iter().map(read_era).collect();
+        eras.map_err(while_doing(ACTION))
+    }
+
+    /// Reads on in an era that is over: in plain order, then into the next era.
+    async fn read_sealed(
+        &self,
+        ground: &Ground,
+        request: &ReadPage<'_>,
+    ) -> Result<Page, StoreError> {
+        let from = request.from;
+        let eras = self.eras().await?;
+        let find = |era: u32| eras.iter().find(|e| e.era == era);
+        let (Some(sealed), Some(next)) = (find(from.era), find(from.era + 1)) else {
+            let text = format!("era {} is not one of this database, whose era is {}", from.era, ground.era);
+            return Err(StoreError::found(StoreErrorKind::WrongEra, ACTION, text));
+        };
+        let before = find(from.era.wrapping_sub(1)).map_or(0, |e| e.sealed_seq);
+        let sql = sealed_sql(request, sealed, before);
+        let rows = self.look(&[&sql]).await?;
+        let (rows, is_complete) = read_rows(&rows).map_err(while_doing(ACTION))?;
+        let next = match rows.last() {
+            Some(last) if !is_complete => Position {
+                era: from.era,
+                after: from.after.clone(),
+                within: Some(Within {
+                    until: everything(sealed.sealed_seq),
+                    seq: last.seq,
+                }),
+            },
+            _ => Position::at(next.era, next.opening.clone()),
+        };
+        Ok(Page { rows, next })
+    }
+}
+
+/// Refuses standbys, and databases that are not the one the positions belong to.
+pub(crate) fn check_home(
+    is_home: bool,
+    is_standby: bool,
+    action: &'static str,
+) -> Result<(), StoreError> {
+    if is_standby {
+        let text = "the server is a standby";
+        return Err(StoreError::found(StoreErrorKind::ReadOnly, action, text));
+    }
+    if !is_home {
+        let text = "the database is a restored or copied one, whose positions mean nothing here; \
+                    start a new era to take it into service";
+        return Err(StoreError::found(StoreErrorKind::WrongEra, action, text));
+    }
+    Ok(())
+}
+
+fn read_era(row: &PgRow) -> Result<Era, sqlx::Error> {
+    let floor: i64 = row.try_get("opening_floor")?;
+    let opening: String = row.try_get("opening")?;
+    let number = |name| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(name)?.unwrap_or(0));
+    Ok(Era {
+        era: row.try_get::<i32, _>("era")? as u32,
+        opening: parse_snapshot(&opening, floor as u64)?,
+        sealed_seq: number("sealed_seq")? as u64,
+        trusted_seq: number("trusted_seq")? as u64,
+    })
+}
+
+fn parse_snapshot(text: &str, floor: u64) -> Result<Snapshot, sqlx::Error> {
+    read_snapshot(text, floor)
+        .ok_or_else(|| sqlx::Error::Decode("the server's snapshot is not readable".into()))
+}
+
+fn snapshot_of(rows: &[PgRow], floor: u64) -> Result<Snapshot, sqlx::Error> {
+    let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    parse_snapshot(row.try_get("snapshot")?, floor)
+}
+
+/// Fills a statement's parameters in as literals, because the simple protocol, which does several
+/// statements in one trip and plans them for these very values, knows no parameters.
+/// Only numbers and lists of numbers come here.
+pub(crate) fn render(statement: &str, literals: &[String]) -> String {
+    let mut parts = statement.split('$');
+    let mut rendered = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, rest) = part.split_at(digits);
+        let literal = number.parse().ok().and_then(|n: usize| literals.get(n.wrapping_sub(1)));
+        match literal {
+            Some(literal) => {
+                rendered.push('\'');
+                rendered.push_str(literal);
+                rendered.push('\'');
+            }
+            None => {
+                rendered.push('$');
+                rendered.push_str(number);
+            }
+        }
+        rendered.push_str(rest);
+    }
+    rendered
+}
+
+fn array(xids: &[u64]) -> String {
+    format!("{{{}}}", list(xids))
+}
+
+fn page_sql(request: &ReadPage<'_>, is_unordered: bool) -> String {
+    let from = request.from;
+    let (within_seq, until_xmax, until_xip, late) = match &from.within {
+        Some(within) => {
+            let late = from.after.xip.iter().copied().filter(|x| within.until.sees(*x));
+            let until = &within.until;
+            (within.seq, until.xmax, array(&until.xip), late.collect())
+        }
+        None => (0, u64::MAX, array(&[]), from.after.xip.clone()),
+    };
+    let literals = [
+        from.after.floor.max(within_seq).to_string(),
+        from.after.xmax.to_string(),
+        until_xmax.to_string(),
+        until_xip,
+        array(&late),
+        (!late.is_empty()).to_string(),
+        request.rows_max.max(1).to_string(),
+        request.bytes_max.min(i64::MAX as u64).to_string(),
+        within_seq.to_string(),
+    ];
+    // Inside a tick the lowest sequence is already kept with the position.
+    if is_unordered && from.is_boundary() {
+        render(include_str!("../sql/log/page_unordered.sql"), &literals)
+    } else {
+        render(include_str!("../sql/log/page.sql"), &literals)
+    }
+}
+
+fn sealed_sql(request: &ReadPage<'_>, sealed: &Era, before: u64) -> String {
+    let from = request.from;
+    // A page of the sealed era ends at a place behind which everything is done. Before the first,
+    // the old position may stand inside a tick, and both its snapshots say what is behind.
+    let (cursor, until, within_seq) = match &from.within {
+        Some(w) if w.until.xmin == u64::MAX => (w.seq, Snapshot::origin(), 0),
+        Some(w) => (0, w.until.clone(), w.seq),
+        None => (0, Snapshot::origin(), 0),
+    };
+    let literals = [
+        cursor.max(before).to_string(),
+        sealed.sealed_seq.to_string(),
+        sealed.trusted_seq.to_string(),
+        from.after.xmax.to_string(),
+        array(&from.after.xip),
+        until.xmax.to_string(),
+        array(&until.xip),
+        within_seq.to_string(),
+        request.rows_max.max(1).to_string(),
+        request.bytes_max.min(i64::MAX as u64).to_string(),
+    ];
+    render(include_str!("../sql/log/sealed_page.sql"), &literals)
+}
+
+/// The rows of a page, and whether there were no others.
+fn read_rows(rows: &[PgRow]) -> Result<(Vec<Row>, bool), sqlx::Error> {
+    // Without any row of the log, the snapshot still comes in a row of its own.
+    let candidates = match rows.first() {
+        Some(first) => first.try_get::<Option<i64>, _>("candidates")?,
+        None => None,
+    };
+    let Some(candidates) = candidates else {
+        return Ok((Vec::new(), true));
+    };
+    let rows = rows.iter().map(read_row).collect::<Result<Vec<_>, _>>()?;
+    let is_complete = rows.len() as i64 == candidates;
+    Ok((rows, is_complete))
+}
+
+fn read_tick(from: &Position, floor: u64, answer: &[PgRow]) -> Result<Page, sqlx::Error> {
+    let (rows, is_complete) = read_rows(answer)?;
+    let until = match &from.within {
+        Some(within) => within.until.clone(),
+        None => snapshot_of(answer, floor)?,
+    };
+    let next = match rows.last() {
+        Some(last) if !is_complete => {
+            let mut next = from.reach(&until, last.seq);
+            let lowest = answer.first().map(|row| row.try_get::<Option<i64>, _>("lowest"));
+            if let Some(Ok(Some(lowest))) = lowest {
+                next.after.floor = next.after.floor.min(lowest as u64);
+            }
+            next
+        }
+        _ => Position::at(from.era, until),
+    };
+    Ok(Page { rows, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_take_the_places_of_parameters() {
+        let literals: Vec<String> = (1..=10).map(|n| format!("v{n}")).collect();
+        assert_eq!(render("a $1, $10 b", &literals), "a 'v1', 'v10' b");
+        assert_eq!(render("$11 $x", &literals), "$11 $x");
+        assert_eq!(render("nothing", &[]), "nothing");
+    }
+}

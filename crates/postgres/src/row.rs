@@ -1,0 +1,67 @@
+//! Rows of the log (and copies of them in cases) as they come from the server.
+
+use std::collections::BTreeMap;
+
+use onceward_core::{Envelope, Payload, Row};
+use serde_json::Value;
+use sqlx::postgres::PgRow;
+use sqlx::{Error, Row as _};
+
+use crate::session::moment;
+
+/// Reads the columns that every statement over the log names alike.
+pub(crate) fn read_row(row: &PgRow) -> Result<Row, Error> {
+    let xid: String = row.try_get("xid")?;
+    let seq: i64 = row.try_get("seq")?;
+    let slot: i16 = row.try_get("slot")?;
+    let recorded_at: i64 = row.try_get("recorded_at")?;
+    Ok(Row {
+        xid: xid.parse().map_err(|error| Error::Decode(Box::new(error)))?,
+        seq: seq as u64,
+        slot: slot as u16,
+        recorded_at: moment(recorded_at),
+        envelope: read_envelope(row)?,
+    })
+}
+
+fn read_envelope(row: &PgRow) -> Result<Envelope, Error> {
+    let payload = match row.try_get::<Option<String>, _>("payload")? {
+        Some(text) => Payload::Json(text.into()),
+        None => Payload::Binary(row.try_get::<Vec<u8>, _>("payload_binary")?.into()),
+    };
+    let at = |name| Ok::<_, Error>(row.try_get::<Option<i64>, _>(name)?.map(moment));
+    Ok(Envelope {
+        id: row.try_get("id")?,
+        source: row.try_get("source")?,
+        aggregate_type: row.try_get("aggregatetype")?,
+        aggregate_id: row.try_get("aggregateid")?,
+        message_type: row.try_get("type")?,
+        operation_id: row.try_get("operationid")?,
+        partition_key: row.try_get("partitionkey")?,
+        schema_version: row.try_get("schemaversion")?,
+        aggregate_version: row.try_get("aggregateversion")?,
+        occurred_at: at("occurred_at")?,
+        expires_at: at("expires_at")?,
+        priority: row.try_get("priority")?,
+        attributes: read_attributes(row.try_get("headers")?)?,
+        payload,
+    })
+}
+
+/// Attributes are texts. What a producer wrote otherwise is carried as its JSON text.
+fn read_attributes(headers: Option<String>) -> Result<BTreeMap<String, String>, Error> {
+    let Some(headers) = headers else {
+        return Ok(BTreeMap::new());
+    };
+    let values: BTreeMap<String, &serde_json::value::RawValue> =
+        serde_json::from_str(&headers).map_err(|error| Error::Decode(Box::new(error)))?;
+    let attributes = values.into_iter().filter_map(|(name, raw)| {
+        let text = match serde_json::from_str(raw.get()) {
+            Ok(Value::Null) => return None,
+            Ok(Value::String(text)) => text,
+            _ => raw.get().to_owned(),
+        };
+        Some((name, text))
+    });
+    Ok(attributes.collect())
+}

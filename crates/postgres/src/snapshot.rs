@@ -1,0 +1,71 @@
+//! The server's snapshots, and positions as text.
+
+use onceward_core::store::{StoreError, StoreErrorKind};
+use onceward_core::{Position, Snapshot};
+
+/// Reads `xmin:xmax:xip,xip,...`, the text of `pg_snapshot`.
+pub(crate) fn read_snapshot(text: &str, floor: u64) -> Option<Snapshot> {
+    let mut parts = text.splitn(3, ':');
+    let xmin = parts.next()?.parse().ok()?;
+    let xmax = parts.next()?.parse().ok()?;
+    let open = parts.next()?;
+    let mut xip = Vec::new();
+    for xid in open.split(',').filter(|xid| !xid.is_empty()) {
+        xip.push(xid.parse().ok()?);
+    }
+    xip.sort_unstable();
+    Some(Snapshot {
+        xmin,
+        xmax,
+        xip,
+        floor,
+    })
+}
+
+/// Numbers with commas between.
+pub(crate) fn list(xids: &[u64]) -> String {
+    let texts: Vec<String> = xids.iter().map(u64::to_string).collect();
+    texts.join(",")
+}
+
+/// A position as it is kept.
+pub(crate) fn position_text(position: &Position) -> Result<String, StoreError> {
+    serde_json::to_string(position)
+        .map_err(|error| StoreError::new(StoreErrorKind::Other, "write a position", error))
+}
+
+/// A position as it was kept.
+pub(crate) fn read_position(text: &str) -> Result<Position, StoreError> {
+    serde_json::from_str(text)
+        .map_err(|error| StoreError::new(StoreErrorKind::Other, "read a position", error))
+}
+
+/// Sees every transaction: ends the one tick of an era that is over.
+pub(crate) fn everything(floor: u64) -> Snapshot {
+    Snapshot {
+        xmin: u64::MAX,
+        xmax: u64::MAX,
+        xip: Vec::new(),
+        floor,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_read_back() {
+        let snapshot = read_snapshot("10:20:10,15", 7).unwrap();
+        assert_eq!((snapshot.xmin, snapshot.xmax, snapshot.floor), (10, 20, 7));
+        assert_eq!(snapshot.xip, [10, 15]);
+        assert!(read_snapshot("10:20:", 0).unwrap().xip.is_empty());
+        assert_eq!(read_snapshot("10:20", 0), None);
+        assert_eq!(read_snapshot("a:20:", 0), None);
+    }
+
+    #[test]
+    fn everything_sees_rows_of_any_cluster() {
+        assert!(everything(0).sees(i64::MAX as u64));
+    }
+}
