@@ -188,8 +188,8 @@ fn options(url_or_path: &str) -> Result<SqliteConnectOptions, StoreError> {
     } else {
         SqliteConnectOptions::new().filename(Path::new(url_or_path))
     };
-    let file = options.get_filename().to_string_lossy().into_owned();
-    if file.is_empty() || file.contains(":memory:") || file.contains("mode=memory") {
+    let is_memory = url_or_path.contains(":memory:") || url_or_path.contains("mode=memory");
+    if is_memory || options.get_filename().as_os_str().is_empty() {
         return Err(StoreError::found(
             StoreErrorKind::Refused,
             ACTION,

@@ -133,11 +133,11 @@ impl Schema for Sqlite {
         let mut tx = self.write(REGISTERING).await?;
         let connection = tx.connection();
         let mut lanes = find_lanes(connection, declared.subscription).await?;
-        if let (None, Some(former)) = (lanes, declared.renamed_from) {
-            if find_lanes(connection, former).await?.is_some() {
-                rename(connection, former, declared.subscription).await?;
-                lanes = find_lanes(connection, declared.subscription).await?;
-            }
+        if let (None, Some(former)) = (lanes, declared.renamed_from)
+            && find_lanes(connection, former).await?.is_some()
+        {
+            rename(connection, former, declared.subscription).await?;
+            lanes = find_lanes(connection, declared.subscription).await?;
         }
         let registered = match lanes {
             Some(lanes) => {

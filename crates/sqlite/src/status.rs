@@ -72,7 +72,7 @@ impl Status for Sqlite {
         let waiting = count_waiting(&mut tx, &query, &counts, &owners).await;
         let waiting = waiting.attempting(COUNTING)?;
         tx.rollback().await.attempting(COUNTING)?;
-        backlog(query.subscription, &counts, &owners, waiting).attempting(COUNTING)
+        backlog(query.subscription, &counts, &owners, &waiting).attempting(COUNTING)
     }
 }
 
@@ -235,7 +235,7 @@ fn backlog(
     subscription: &str,
     counts: &SqliteRow,
     owners: &[SqliteRow],
-    waiting: Waiting,
+    waiting: &Waiting,
 ) -> Result<Backlog, sqlx::Error> {
     let count = |column| counts.try_get(column).map(unsigned);
     let oldest_deferred_at: Option<i64> = counts.try_get("oldest_deferred_at")?;

@@ -1,4 +1,4 @@
--- By message id or sequence, else by operation; the latest deliberate rerun counts.
+-- By message id or sequence, else by operation. The latest deliberate rerun counts.
 SELECT ending, finished_at, result, generation FROM onceward_ledger
 WHERE subscription = ?1 AND source = ?2 AND type = ?3 AND identity IN (?4, ?5)
 UNION ALL
