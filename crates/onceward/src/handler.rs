@@ -248,15 +248,18 @@ pub(crate) trait CallHandler<S: Store>: Send + Sync {
     ) -> Boxed<'a, Result<Reply, Failure>>;
 }
 
-impl<S: Store, C: Call<S>> CallHandler<S> for C {
+/// A call with a typed message.
+pub(crate) struct TypedCall<C>(pub(crate) C);
+
+impl<S: Store, C: Call<S>> CallHandler<S> for TypedCall<C> {
     fn can_probe(&self) -> bool {
-        Call::can_probe(self)
+        self.0.can_probe()
     }
 
     fn call<'a>(&'a self, row: &'a Row) -> Boxed<'a, Result<AnyAnswer, Failure>> {
         Box::pin(async move {
             let message = read_message(row)?;
-            let answer = Call::call(self, row.envelope.operation(), &message).await?;
+            let answer = self.0.call(row.envelope.operation(), &message).await?;
             Ok(Box::new(answer) as AnyAnswer)
         })
     }
@@ -265,7 +268,7 @@ impl<S: Store, C: Call<S>> CallHandler<S> for C {
         Box::pin(async move {
             let message = read_message(row)?;
             Ok(
-                match Call::probe(self, row.envelope.operation(), &message).await? {
+                match self.0.probe(row.envelope.operation(), &message).await? {
                     Probe::Happened(answer) => Probe::Happened(Box::new(answer) as AnyAnswer),
                     Probe::DidNotHappen => Probe::DidNotHappen,
                     Probe::Unsupported => Probe::Unsupported,
@@ -285,7 +288,7 @@ impl<S: Store, C: Call<S>> CallHandler<S> for C {
             let answer = answer.downcast::<C::Answer>().map_err(|_| {
                 Failure::permanent("answer_type", "the answer has another type than declared")
             })?;
-            reply_of(&Call::outcome(self, cx, message, *answer).await?)
+            reply_of(&self.0.outcome(cx, message, *answer).await?)
         })
     }
 }

@@ -13,7 +13,7 @@ use onceward_core::{Identity, RetryPolicy};
 
 use crate::handler::{
     AnyDeliver, BatchEffect, BatchFn, BatchHandler, Call, CallHandler, Deliver, Effect, EffectFn,
-    LocalHandler,
+    LocalHandler, TypedCall,
 };
 
 /// What runs for a message type.
@@ -95,7 +95,7 @@ impl<S: Store> Subscription<S> {
     pub fn call<C: Call<S>>(self, call: C) -> Self {
         self.route(
             <C::Message as Message>::TYPE.to_owned(),
-            Handler::Call(Arc::new(call)),
+            Handler::Call(Arc::new(TypedCall(call))),
         )
     }
 
@@ -109,6 +109,26 @@ impl<S: Store> Subscription<S> {
         let deliver: Arc<dyn AnyDeliver> = Arc::new(deliver);
         for message_type in types {
             self = self.route(message_type.into(), Handler::Deliver(Arc::clone(&deliver)));
+        }
+        self
+    }
+
+    /// Pushes messages of these types. With a probe a push is an effect outside the database, which
+    /// is asked about before any new attempt and may promise effect-once; without one it hands
+    /// messages on, at least once.
+    #[cfg(feature = "push")]
+    #[must_use]
+    pub fn push(
+        mut self,
+        types: impl IntoIterator<Item = impl Into<String>>,
+        push: crate::push::PushDeliverer,
+    ) -> Self {
+        if !push.can_probe() {
+            return self.deliver(types, push);
+        }
+        let call: Arc<dyn CallHandler<S>> = Arc::new(push);
+        for message_type in types {
+            self = self.route(message_type.into(), Handler::Call(Arc::clone(&call)));
         }
         self
     }

@@ -35,6 +35,7 @@
 //! address must not repeat an effect.
 
 mod answer;
+mod call;
 mod retry_after;
 mod signature;
 
