@@ -32,7 +32,7 @@ pub async fn a_case_keeps_everything<F: Fixture>(fixture: &F) -> CaseResult {
     settle(
         fixture.store(),
         Settle {
-            cases: &[written.clone()],
+            cases: std::slice::from_ref(&written),
             ..nothing()
         },
     )

@@ -180,7 +180,7 @@ macro_rules! store_suite_expand {
         let cases: ::std::vec::Vec<(&'static str, $crate::suite::CaseFuture)> = ::std::vec![
             $($((
                 concat!(stringify!($topic), "::", stringify!($case)),
-                ::std::boxed::Box::pin(async {
+                ::std::boxed::Box::pin(async move {
                     let fixture = $fixture;
                     $crate::suite::$topic::$case(&fixture).await
                 }),

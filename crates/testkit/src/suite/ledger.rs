@@ -208,7 +208,12 @@ pub async fn an_operation_is_known_whenever_it_comes_again<F: Fixture>(fixture: 
     let row = one_row(fixture).await?;
     let first = entry(&row, Identity::Operation);
     assert_eq!(
-        record(fixture.store(), Identity::Operation, &[first.clone()]).await?,
+        record(
+            fixture.store(),
+            Identity::Operation,
+            std::slice::from_ref(&first)
+        )
+        .await?,
         1
     );
     let mut later = first.clone();

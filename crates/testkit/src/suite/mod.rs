@@ -2,8 +2,8 @@
 //!
 //! A store's crate writes a [`Fixture`] and one line, which becomes a named test per case:
 //!
-//! ```ignore
-//! onceward_testkit::store_suite!(SqliteFixture::new().await);
+//! ```
+//! onceward_testkit::store_suite!(onceward_testkit::memory::MemoryFixture::new().await?);
 //! ```
 //!
 //! The expression is evaluated once for each case and must give a fixture on an empty, migrated

@@ -1,0 +1,59 @@
+//! Stores that are wrong on purpose.
+
+/// One thing that a store does wrong. A suite, a checker or a verdict that lets any of these pass
+/// proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Defect {
+    /// A member that was taken over can still begin and commit effects.
+    NoFence,
+    /// The ledger's key lacks the subscription, so that one suppresses another.
+    LedgerWithoutSubscription,
+    /// Settling says that everything asked for was inserted.
+    CountsAsAsked,
+    /// Reading goes by the highest sequence seen and loses what commits late.
+    CursorOnSequence,
+    /// Rows of a tick come by transaction and not by sequence.
+    OrderByTransaction,
+    /// A page cut inside a tick goes on one row too far.
+    PageSkipsRow,
+    /// Settling does not clear deferrals.
+    ClearIgnored,
+    /// Overwriting a deferral forgets when the message was first deferred.
+    FirstTimeForgotten,
+    /// A key's deferred messages come in the order of writing.
+    DeferralsUnordered,
+    /// A position saved under an epoch that is over moves the lane.
+    OldEpochHonoured,
+    /// Lanes of an owner that died are handed on as if it had left.
+    NeverSuspect,
+    /// Deaths are not counted.
+    DeathsForgotten,
+    /// A transaction that is dropped commits.
+    DropCommits,
+    /// Idempotency keys of different callers meet.
+    CallersShareKeys,
+    /// Upkeep removes old rows whether or not they were read.
+    TidyIgnoresPositions,
+}
+
+impl Defect {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::NoFence,
+        Self::LedgerWithoutSubscription,
+        Self::CountsAsAsked,
+        Self::CursorOnSequence,
+        Self::OrderByTransaction,
+        Self::PageSkipsRow,
+        Self::ClearIgnored,
+        Self::FirstTimeForgotten,
+        Self::DeferralsUnordered,
+        Self::OldEpochHonoured,
+        Self::NeverSuspect,
+        Self::DeathsForgotten,
+        Self::DropCommits,
+        Self::CallersShareKeys,
+        Self::TidyIgnoresPositions,
+    ];
+}

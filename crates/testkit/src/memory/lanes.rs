@@ -1,0 +1,171 @@
+//! Members, leases and lanes.
+
+use onceward_core::lane::lane_of;
+use onceward_core::store::{
+    DeferralKind, Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, Survey,
+    Take, TakenLane,
+};
+
+use super::effects::fenced;
+use super::state::{Member, State};
+use super::{Defect, MemoryStore, Operation};
+
+impl Lanes for MemoryStore {
+    async fn join(&self, request: Join<'_>) -> Result<Lease, StoreError> {
+        self.enter(Operation::Join).await?;
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state();
+        let fence = state.next_fence();
+        let member = Member {
+            fence,
+            description: request.description.to_owned(),
+            lease_ms: request.lease_ms,
+            subscriptions: request.subscriptions.to_vec(),
+            renewed_at: now,
+            is_ended: false,
+        };
+        state.members.insert(request.member.to_owned(), member);
+        Ok(Lease {
+            member: request.member.to_owned(),
+            fence,
+            lease_ms: request.lease_ms,
+        })
+    }
+
+    async fn renew(&self, request: Renew<'_>) -> Result<(), StoreError> {
+        self.enter(Operation::Renew).await?;
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state();
+        let member = active(&mut state, request.lease, Operation::Renew)?;
+        member.renewed_at = now;
+        Ok(())
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        self.enter(Operation::Survey).await?;
+        let now = self.shared.clock.now();
+        let state = self.shared.state();
+        let members = state.members.iter().filter(|(_, member)| !member.is_ended);
+        Ok(Survey {
+            members: members
+                .map(|(name, member)| MemberState {
+                    member: name.clone(),
+                    description: member.description.clone(),
+                    is_live: member.is_live(now),
+                    subscriptions: member.subscriptions.clone(),
+                })
+                .collect(),
+            lanes: state
+                .lanes
+                .iter()
+                .map(|((subscription, number), lane)| LaneState {
+                    subscription: subscription.clone(),
+                    lane: *number,
+                    epoch: lane.epoch,
+                    owner: lane.owner.clone(),
+                })
+                .collect(),
+        })
+    }
+
+    async fn take(&self, request: Take<'_>) -> Result<Vec<TakenLane>, StoreError> {
+        self.enter(Operation::Take).await?;
+        let mut state = self.shared.state();
+        active(&mut state, request.lease, Operation::Take)?;
+        let mut taken = Vec::new();
+        for number in request.lanes {
+            taken.extend(self.take_one(&mut state, &request, *number));
+        }
+        drop(state);
+        self.shared.clock.wake_all();
+        Ok(taken)
+    }
+
+    async fn release(&self, request: Release<'_>) -> Result<(), StoreError> {
+        self.enter(Operation::Release).await?;
+        let mut state = self.shared.state();
+        active(&mut state, request.lease, Operation::Release)?;
+        for released in request.lanes {
+            let place = (request.subscription.to_owned(), released.lane);
+            let Some(lane) = state.lanes.get_mut(&place) else {
+                continue;
+            };
+            let is_owner = lane.owner.as_deref() == Some(request.lease.member.as_str());
+            if is_owner && lane.epoch == released.epoch {
+                lane.owner = None;
+                lane.position = released.position.clone();
+            }
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.enter(Operation::Leave).await?;
+        let mut state = self.shared.state();
+        active(&mut state, lease, Operation::Leave)?;
+        state.end_member(&lease.member);
+        for lane in state.lanes.values_mut() {
+            if lane.owner.as_deref() == Some(lease.member.as_str()) {
+                lane.owner = None;
+            }
+        }
+        drop(state);
+        self.shared.clock.wake_all();
+        Ok(())
+    }
+}
+
+/// The member of a lease, unless it has ended.
+fn active<'s>(
+    state: &'s mut State,
+    lease: &Lease,
+    operation: Operation,
+) -> Result<&'s mut Member, StoreError> {
+    state
+        .members
+        .get_mut(&lease.member)
+        .filter(|member| !member.is_ended && member.fence == lease.fence)
+        .ok_or_else(|| fenced(operation))
+}
+
+impl MemoryStore {
+    fn take_one(&self, state: &mut State, request: &Take<'_>, number: u16) -> Option<TakenLane> {
+        let now = self.shared.clock.now();
+        let place = (request.subscription.to_owned(), number);
+        let owner = state.lanes.get(&place)?.owner.clone();
+        if let Some(owner) = &owner {
+            let holds = state.members.get(owner).is_some_and(|m| m.is_live(now));
+            if holds || *owner == request.lease.member {
+                return None;
+            }
+            if !self.shared.has(Defect::NoFence) {
+                state.end_member(owner);
+            }
+            if !self.shared.has(Defect::DeathsForgotten) {
+                count_deaths(state, request.subscription, number);
+            }
+        }
+        let not_before = state.subscriptions.get(request.subscription)?.not_before;
+        let lane = state.lanes.get_mut(&place)?;
+        lane.epoch += 1;
+        lane.owner = Some(request.lease.member.clone());
+        Some(TakenLane {
+            lane: number,
+            epoch: lane.epoch,
+            position: lane.position.clone(),
+            is_suspect: owner.is_some() && !self.shared.has(Defect::NeverSuspect),
+            not_before,
+        })
+    }
+}
+
+/// Counts a death for everything that ran in a lane.
+fn count_deaths(state: &mut State, subscription: &str, number: u16) {
+    let lanes = state.subscriptions.get(subscription).map_or(1, |s| s.lanes);
+    for ((of, _), deferred) in &mut state.tables.deferrals {
+        let is_here = of == subscription && lane_of(deferred.slot, lanes) == number;
+        if is_here && deferred.kind == DeferralKind::Running {
+            deferred.spent.deaths = deferred.spent.deaths.saturating_add(1);
+        }
+    }
+}

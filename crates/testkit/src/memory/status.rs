@@ -1,0 +1,188 @@
+//! Questions and their answers.
+
+use onceward_core::lane::lane_of;
+use onceward_core::store::{
+    Backlog, BacklogQuery, DeferralKind, DeferredCounts, LaneOwner, MessageState, MessageStatus,
+    OperationQuery, Status, StoreError, StoreErrorKind,
+};
+use onceward_core::{Identity, LedgerKey, Row, Timestamp};
+
+use super::state::{State, Subscription};
+use super::writes::LedgerPlace;
+use super::{MemoryStore, Operation};
+
+impl Status for MemoryStore {
+    async fn operation(&self, query: OperationQuery<'_>) -> Result<Vec<MessageStatus>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let now = self.shared.clock.now();
+        let state = self.shared.state();
+        let rows = state.tables.log.values();
+        let rows = rows.filter(|row| row.envelope.operation() == query.operation);
+        let statuses = rows.take(query.rows_max as usize).map(|row| {
+            let takers = state.subscriptions.iter();
+            let takers = takers.filter(|(_, s)| s.types.contains(&row.envelope.message_type));
+            let stands = takers.map(|(name, subscription)| {
+                let stand = stand(&state, name, subscription, row, now);
+                (name.clone(), stand)
+            });
+            let envelope = &row.envelope;
+            MessageStatus {
+                id: envelope.id.clone(),
+                source: envelope.source.clone().unwrap_or_default(),
+                message_type: envelope.message_type.clone(),
+                operation: envelope.operation().to_owned(),
+                subject: envelope.aggregate_id.clone(),
+                recorded_at: row.recorded_at,
+                subscriptions: stands.collect(),
+            }
+        });
+        Ok(statuses.collect())
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<String>, StoreError> {
+        self.enter(Operation::Status).await?;
+        Ok(self.shared.state().subscriptions.keys().cloned().collect())
+    }
+
+    async fn backlog(&self, query: BacklogQuery<'_>) -> Result<Backlog, StoreError> {
+        self.enter(Operation::Status).await?;
+        let now = self.shared.clock.now();
+        let state = self.shared.state();
+        let name = query.subscription;
+        let Some(subscription) = state.subscriptions.get(name) else {
+            let found = format!("no subscription is called {name}");
+            let action = Operation::Status.action();
+            return Err(StoreError::found(StoreErrorKind::Refused, action, found));
+        };
+        let mut backlog = Backlog {
+            subscription: name.to_owned(),
+            waiting: 0,
+            waiting_is_lower_bound: false,
+            oldest_waiting_at: None,
+            deferred: DeferredCounts::default(),
+            oldest_deferred_at: None,
+            quarantined: 0,
+            lanes: owners(&state, name, now),
+            now,
+        };
+        count_waiting(&state, subscription, query.count_max, &mut backlog);
+        for ((of, _), deferred) in &state.tables.deferrals {
+            if of == name {
+                count_deferred(&mut backlog, deferred.kind, deferred.first_at);
+            }
+        }
+        let cases = state.tables.cases.values();
+        backlog.quarantined = cases.filter(|case| case.subscription == name).count() as u64;
+        Ok(backlog)
+    }
+}
+
+/// Whether a subscription's position is past a row.
+pub(super) fn is_past(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
+    let number = lane_of(row.slot, subscription.lanes);
+    let lane = state.lanes.get(&(name.to_owned(), number));
+    lane.is_some_and(|lane| lane.position.is_past(row.xid, row.seq))
+}
+
+fn stand(
+    state: &State,
+    name: &str,
+    subscription: &Subscription,
+    row: &Row,
+    now: Timestamp,
+) -> MessageState {
+    let tables = &state.tables;
+    let is_its = |of: &str, seq: u64| of == name && seq == row.seq;
+    let mut cases = tables.cases.values();
+    if let Some(case) = cases.find(|case| is_its(&case.subscription, case.row.seq)) {
+        return MessageState::Quarantined {
+            case_id: case.case_id,
+            reason: case.reason.clone(),
+        };
+    }
+    if let Some(deferred) = tables.deferrals.get(&(name.to_owned(), row.seq)) {
+        return MessageState::Deferred {
+            kind: deferred.kind.as_str().to_owned(),
+            due_at: deferred.due_at,
+            spent: deferred.spent(now),
+            failure: deferred.failure.clone(),
+        };
+    }
+    let identities = [Identity::Message, Identity::Operation, Identity::Seq];
+    let recorded = identities.iter().find_map(|identity| {
+        let place = LedgerPlace::of(name, *identity, &LedgerKey::of(row, *identity));
+        tables.ledger.get(&place)
+    });
+    if let Some(recorded) = recorded {
+        return MessageState::Finished {
+            ending: recorded.entry.ending,
+            finished_at: recorded.at,
+            result: recorded.entry.result.as_deref().map(str::to_owned),
+        };
+    }
+    if is_past(state, name, subscription, row) {
+        MessageState::Delivered
+    } else {
+        MessageState::Pending
+    }
+}
+
+fn owners(state: &State, name: &str, now: Timestamp) -> Vec<LaneOwner> {
+    let lanes = state.lanes.iter().filter(|((of, _), _)| of == name);
+    lanes
+        .map(|((_, number), lane)| {
+            let owner = lane
+                .owner
+                .as_ref()
+                .and_then(|owner| state.members.get(owner));
+            LaneOwner {
+                lane: *number,
+                owner: owner.map(|member| member.description.clone()),
+                is_live: owner.is_some_and(|member| member.is_live(now)),
+            }
+        })
+        .collect()
+}
+
+fn count_waiting(
+    state: &State,
+    subscription: &Subscription,
+    count_max: u64,
+    backlog: &mut Backlog,
+) {
+    let name = backlog.subscription.clone();
+    let tables = &state.tables;
+    for row in tables.log.values() {
+        let is_wanted = subscription.types.contains(&row.envelope.message_type)
+            && subscription
+                .not_before
+                .is_none_or(|at| row.recorded_at >= at);
+        let is_off = tables.deferrals.contains_key(&(name.clone(), row.seq))
+            || tables
+                .cases
+                .values()
+                .any(|case| case.subscription == name && case.row.seq == row.seq);
+        if !is_wanted || is_off || is_past(state, &name, subscription, row) {
+            continue;
+        }
+        if backlog.waiting == count_max {
+            backlog.waiting_is_lower_bound = true;
+            return;
+        }
+        backlog.waiting += 1;
+        let oldest = backlog.oldest_waiting_at.unwrap_or(row.recorded_at);
+        backlog.oldest_waiting_at = Some(oldest.min(row.recorded_at));
+    }
+}
+
+fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp) {
+    let counts = &mut backlog.deferred;
+    match kind {
+        DeferralKind::Retry => counts.retry += 1,
+        DeferralKind::Held => counts.held += 1,
+        DeferralKind::Running => counts.running += 1,
+        DeferralKind::Operator => counts.operator += 1,
+    }
+    let oldest = backlog.oldest_deferred_at.unwrap_or(first_at);
+    backlog.oldest_deferred_at = Some(oldest.min(first_at));
+}

@@ -1,0 +1,118 @@
+//! Retention in small rounds.
+
+use std::collections::BTreeSet;
+
+use onceward_core::store::{Retention, StoreError, StoreErrorKind, Upkeep, UpkeepReport};
+use onceward_core::{Row, Timestamp};
+
+use super::state::State;
+use super::status::is_past;
+use super::{Defect, MemoryStore, Operation};
+
+/// Most rows of one table that a round removes.
+const ROUND_ROWS: usize = 1_000;
+
+impl Upkeep for MemoryStore {
+    async fn tidy(&self, retention: Retention) -> Result<UpkeepReport, StoreError> {
+        self.enter(Operation::Tidy).await?;
+        retention.check().map_err(|error| {
+            StoreError::new(StoreErrorKind::Refused, Operation::Tidy.action(), error)
+        })?;
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state();
+        let mut report = UpkeepReport::default();
+        let ignores = self.shared.has(Defect::TidyIgnoresPositions);
+        tidy_log(&mut state, now, retention.log_ms, ignores, &mut report);
+        tidy_ledger(&mut state, now, retention, &mut report);
+        tidy_records(&mut state, now, &mut report);
+        let oldest = state.tables.log.values().map(|row| row.recorded_at).min();
+        report.log_oldest_at = oldest;
+        state.last_tidy = Some((now, report.clone()));
+        Ok(report)
+    }
+
+    async fn last_tidy(&self) -> Result<Option<(Timestamp, UpkeepReport)>, StoreError> {
+        self.enter(Operation::Tidy).await?;
+        Ok(self.shared.state().last_tidy.clone())
+    }
+}
+
+fn is_older(at: Timestamp, now: Timestamp, kept_ms: u64) -> bool {
+    let age_ms = u64::try_from(now.millis_since(at)).unwrap_or(0);
+    age_ms > kept_ms
+}
+
+/// What still needs a row, in words.
+fn needed_by(state: &State, row: &Row) -> Option<String> {
+    let mut deferrals = state.tables.deferrals.keys();
+    if let Some((name, _)) = deferrals.find(|(_, seq)| *seq == row.seq) {
+        return Some(format!("{name} has deferred message {}", row.envelope.id));
+    }
+    let mut subscriptions = state.subscriptions.iter();
+    let behind = subscriptions.find(|(name, s)| !is_past(state, name, s, row));
+    behind.map(|(name, _)| format!("{name} has not finished message {}", row.envelope.id))
+}
+
+fn tidy_log(
+    state: &mut State,
+    now: Timestamp,
+    kept_ms: u64,
+    ignores_positions: bool,
+    report: &mut UpkeepReport,
+) {
+    let mut gone = Vec::new();
+    for row in state.tables.log.values() {
+        if !is_older(row.recorded_at, now, kept_ms) {
+            continue;
+        }
+        match needed_by(state, row).filter(|_| !ignores_positions) {
+            Some(reason) => {
+                report.held_back_by.get_or_insert(reason);
+            }
+            None if gone.len() == ROUND_ROWS => {
+                report.has_more = true;
+                break;
+            }
+            None => gone.push((row.xid, row.seq)),
+        }
+    }
+    for (xid, seq) in &gone {
+        state.tables.log.remove(seq);
+        state.tables.log_by_xid.remove(&(*xid, *seq));
+    }
+    report.log_removed = gone.len() as u64;
+}
+
+fn tidy_ledger(state: &mut State, now: Timestamp, kept: Retention, report: &mut UpkeepReport) {
+    let ledger = &mut state.tables.ledger;
+    let old = ledger.iter().filter(|(place, recorded)| {
+        if place.is_operation {
+            is_older(recorded.at, now, kept.operation_ledger_ms)
+        } else {
+            is_older(place.key.recorded_at, now, kept.ledger_ms)
+        }
+    });
+    let gone: Vec<_> = old
+        .map(|(place, _)| place.clone())
+        .take(ROUND_ROWS)
+        .collect();
+    for place in &gone {
+        ledger.remove(place);
+    }
+    report.has_more |= gone.len() == ROUND_ROWS;
+    report.ledger_removed = gone.len() as u64;
+}
+
+fn tidy_records(state: &mut State, now: Timestamp, report: &mut UpkeepReport) {
+    let accepted = &mut state.tables.accepted;
+    let before = accepted.len() + state.members.len();
+    accepted.retain(|_, claim| claim.expires_at > now);
+    let owners: BTreeSet<&String> = state
+        .lanes
+        .values()
+        .filter_map(|l| l.owner.as_ref())
+        .collect();
+    let members = &mut state.members;
+    members.retain(|name, member| !member.is_ended || owners.contains(name));
+    report.records_removed = (before - accepted.len() - members.len()) as u64;
+}

@@ -1,0 +1,234 @@
+//! The tables, and the writes that transactions bring to them at commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onceward_core::store::{Case, CaseState, Deferral, DeferralKind, NewCase};
+use onceward_core::{
+    Digest, FailureRecord, Identity, LedgerEntry, LedgerKey, Row, Spent, Timestamp,
+};
+
+/// What is committed.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub(super) log: BTreeMap<u64, Row>,
+    /// Transaction and sequence of every row, to find the late ones.
+    pub(super) log_by_xid: BTreeSet<(u64, u64)>,
+    pub(super) ledger: BTreeMap<LedgerPlace, Recorded>,
+    /// By subscription and sequence.
+    pub(super) deferrals: BTreeMap<(String, u64), Deferred>,
+    pub(super) cases: BTreeMap<i64, Case>,
+    /// By caller and key.
+    pub(super) accepted: BTreeMap<(String, String), Claim>,
+    /// Rows of user code, by table and key.
+    pub(super) user: BTreeMap<(String, String), String>,
+    last_case: i64,
+}
+
+/// Which ledger table, and the unique key in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LedgerPlace {
+    pub(super) is_operation: bool,
+    pub(super) subscription: String,
+    pub(super) key: LedgerKey,
+}
+
+impl LedgerPlace {
+    /// Operations are unique over all time, messages together with their time.
+    pub(super) fn of(subscription: &str, identity: Identity, key: &LedgerKey) -> Self {
+        let is_operation = identity == Identity::Operation;
+        let mut key = key.clone();
+        if is_operation {
+            key.recorded_at = Timestamp::default();
+        }
+        Self {
+            is_operation,
+            subscription: subscription.to_owned(),
+            key,
+        }
+    }
+}
+
+/// A ledger row with its time.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    pub(super) entry: LedgerEntry,
+    pub(super) at: Timestamp,
+}
+
+/// A deferral as kept.
+#[derive(Clone, Debug)]
+pub(super) struct Deferred {
+    pub(super) seq: u64,
+    pub(super) slot: u16,
+    pub(super) key: String,
+    pub(super) kind: DeferralKind,
+    pub(super) due_at: Option<Timestamp>,
+    pub(super) spent: Spent,
+    pub(super) failure: Option<FailureRecord>,
+    pub(super) first_at: Timestamp,
+    /// Place in the order of writing.
+    pub(super) written: u64,
+}
+
+impl Deferred {
+    pub(super) fn of(deferral: &Deferral, now: Timestamp) -> Self {
+        Self {
+            seq: deferral.seq,
+            slot: deferral.slot,
+            key: deferral.key.clone(),
+            kind: deferral.kind,
+            due_at: deferral
+                .due_in_ms
+                .map(|ms| now.plus_millis(i64::try_from(ms).unwrap_or(i64::MAX))),
+            spent: deferral.spent,
+            failure: deferral.failure.clone(),
+            first_at: now,
+            written: 0,
+        }
+    }
+
+    /// Milliseconds from now until it is due.
+    pub(super) fn due_in_ms(&self, now: Timestamp) -> Option<u64> {
+        let due_at = self.due_at?;
+        Some(u64::try_from(due_at.millis_since(now)).unwrap_or(0))
+    }
+
+    /// The budget used, with the age as of now.
+    pub(super) fn spent(&self, now: Timestamp) -> Spent {
+        let age_ms = u64::try_from(now.millis_since(self.first_at)).unwrap_or(0);
+        Spent {
+            age_ms,
+            ..self.spent
+        }
+    }
+}
+
+/// An accepted request.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) digest: Digest,
+    pub(super) answer: Option<Box<str>>,
+    pub(super) expires_at: Timestamp,
+}
+
+/// One write of a transaction.
+#[derive(Clone, Debug)]
+pub(super) enum Write {
+    Append(Row),
+    Record(LedgerPlace, Recorded),
+    Defer {
+        subscription: String,
+        deferred: Deferred,
+        keeps_first_time: bool,
+    },
+    Clear {
+        subscription: String,
+        seq: u64,
+    },
+    OpenCase {
+        subscription: String,
+        case: NewCase,
+        at: Timestamp,
+    },
+    Accept((String, String), Claim),
+    Put((String, String), String),
+    /// A put of a key that was not there.
+    Insert((String, String), String),
+    Delete((String, String)),
+}
+
+/// A key that only one open transaction may insert.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unique {
+    Ledger(LedgerPlace),
+    Accepted((String, String)),
+    User((String, String)),
+}
+
+impl Write {
+    /// The key that this write inserts.
+    pub(super) fn unique(&self) -> Option<Unique> {
+        match self {
+            Self::Record(place, _) => Some(Unique::Ledger(place.clone())),
+            Self::Accept(place, _) => Some(Unique::Accepted(place.clone())),
+            Self::Insert(place, _) => Some(Unique::User(place.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Tables {
+    pub(super) fn apply(&mut self, write: Write) {
+        match write {
+            Write::Append(row) => {
+                self.log_by_xid.insert((row.xid, row.seq));
+                self.log.insert(row.seq, row);
+            }
+            Write::Record(place, recorded) => {
+                self.ledger.insert(place, recorded);
+            }
+            Write::Defer {
+                subscription,
+                deferred,
+                keeps_first_time,
+            } => self.defer(subscription, deferred, keeps_first_time),
+            Write::Clear { subscription, seq } => {
+                self.deferrals.remove(&(subscription, seq));
+            }
+            Write::OpenCase {
+                subscription,
+                case,
+                at,
+            } => self.open_case(subscription, case, at),
+            Write::Accept(place, claim) => {
+                self.accepted.insert(place, claim);
+            }
+            Write::Put(place, value) | Write::Insert(place, value) => {
+                self.user.insert(place, value);
+            }
+            Write::Delete(place) => {
+                self.user.remove(&place);
+            }
+        }
+    }
+
+    fn defer(&mut self, subscription: String, mut deferred: Deferred, keeps_first_time: bool) {
+        deferred.written = self
+            .deferrals
+            .values()
+            .map(|d| d.written)
+            .max()
+            .unwrap_or(0)
+            + 1;
+        let place = (subscription, deferred.seq);
+        if let Some(before) = self.deferrals.get(&place).filter(|_| keeps_first_time) {
+            deferred.first_at = before.first_at;
+        }
+        self.deferrals.insert(place, deferred);
+    }
+
+    fn open_case(&mut self, subscription: String, new: NewCase, at: Timestamp) {
+        let place = (subscription, new.row.seq);
+        let first_deferred_at = self.deferrals.get(&place).map(|deferred| deferred.first_at);
+        let (subscription, seq) = place;
+        let same = |case: &&Case| case.subscription == subscription && case.row.seq == seq;
+        let before = self.cases.values().find(same).map(|case| case.case_id);
+        let case_id = before.unwrap_or_else(|| {
+            self.last_case += 1;
+            self.last_case
+        });
+        let case = Case {
+            case_id,
+            subscription,
+            row: new.row,
+            reason: new.reason,
+            failure: new.failure,
+            spent: new.spent,
+            state: CaseState::Open,
+            holds_key: new.holds_key,
+            opened_at: at,
+            first_deferred_at,
+        };
+        self.cases.insert(case_id, case);
+    }
+}

@@ -1,0 +1,69 @@
+//! The suite catches stores that are wrong: for every defect a case, named here, fails.
+
+use std::collections::BTreeSet;
+
+use onceward_testkit::memory::{Defect, MemoryFixture};
+
+/// The case that exists because of a defect.
+const fn case_against(defect: Defect) -> &'static str {
+    match defect {
+        Defect::NoFence => "takeover::an_open_transaction_of_the_dead_cannot_commit",
+        Defect::LedgerWithoutSubscription => "ledger::subscriptions_do_not_suppress_each_other",
+        Defect::CountsAsAsked => "ledger::two_at_once_are_one_effect",
+        Defect::CursorOnSequence => "log_interleaved::interleaved_writers_lose_nothing",
+        Defect::OrderByTransaction => "log_interleaved::a_key_keeps_the_order_of_its_commits",
+        Defect::PageSkipsRow => "log::pages_cut_anywhere_go_on_exactly_there",
+        Defect::ClearIgnored => "deferrals::clearing_removes_just_that",
+        Defect::FirstTimeForgotten => "deferrals::the_age_counts_from_the_first_time",
+        Defect::DeferralsUnordered => "deferrals::a_keys_messages_come_in_their_order",
+        Defect::OldEpochHonoured => "takeover::a_position_of_an_old_epoch_is_ignored",
+        Defect::NeverSuspect => "takeover::only_the_lane_of_a_dead_owner_is_suspect",
+        Defect::DeathsForgotten => "takeover::a_death_is_counted_for_what_was_running",
+        Defect::DropCommits => "effects::dropping_a_transaction_leaves_no_trace",
+        Defect::CallersShareKeys => "acceptance::callers_share_no_keys",
+        Defect::TidyIgnoresPositions => "upkeep::nothing_a_position_still_needs_is_removed",
+        _ => "a case for a defect that is new here",
+    }
+}
+
+/// The cases that fail on a store with a defect.
+async fn failures(defect: Defect) -> BTreeSet<&'static str> {
+    let cases =
+        onceward_testkit::store_suite_cases! { @list (MemoryFixture::with_defect(defect).await?) };
+    assert!(cases.len() > 100, "all cases are run: {}", cases.len());
+    let mut failed = BTreeSet::new();
+    for (name, case) in cases {
+        // A panic ends the task and not the test.
+        let ended = tokio::spawn(onceward_testkit::suite::guarded(name, case)).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            failed.insert(name);
+        }
+    }
+    failed
+}
+
+#[tokio::test]
+async fn every_defect_fails_the_case_that_is_there_for_it() {
+    // Hundreds of panics are expected here; they would bury the one that is not.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = Vec::new();
+    for defect in Defect::ALL {
+        let failed = failures(defect).await;
+        if !failed.contains(case_against(defect)) {
+            missed.push((defect, failed));
+        }
+    }
+    std::panic::set_hook(report);
+    assert!(missed.is_empty(), "not caught by their case: {missed:#?}");
+}
+
+#[tokio::test]
+async fn the_list_and_the_tests_are_the_same_cases() {
+    let cases = onceward_testkit::store_suite_cases! { @list (MemoryFixture::new().await?) };
+    let names: BTreeSet<&str> = cases.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names.len(), cases.len(), "no name twice");
+    for (name, case) in cases {
+        assert!(case.await.is_ok(), "{name} fails without a defect");
+    }
+}
