@@ -44,7 +44,10 @@ pub(super) fn payload_of(
     content_type: Option<&str>,
     bytes: Vec<u8>,
 ) -> Result<Payload, EventFault> {
-    if bytes.is_empty() || !content_type.is_some_and(is_json) {
+    let is_declared = content_type.is_some_and(is_json);
+    let is_undeclared =
+        matches!(layout, Layout::Binary) && content_type.is_none() && is_json_document(&bytes);
+    if bytes.is_empty() || !(is_declared || is_undeclared) {
         return Ok(Payload::Binary(bytes.into()));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -58,6 +61,14 @@ pub(super) fn payload_of(
     }
     check_nesting(layout, name, &text)?;
     Ok(Payload::Json(text.into()))
+}
+
+/// Whether bytes without a content type are a JSON object or array. Common senders leave the type
+/// out in binary mode.
+fn is_json_document(bytes: &[u8]) -> bool {
+    matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'['))
+        && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+        && str::from_utf8(bytes).is_ok()
 }
 
 /// What is wrong with a JSON text, without quoting it.

@@ -22,8 +22,10 @@
 //! **Data.** Under a JSON content type (`json` or a `+json` suffix) the data must be one JSON text,
 //! at most [`NESTING_MAX`] levels deep, and becomes [`Payload::Json`]. Numbers of any size,
 //! duplicate members, `\u0000` and blanks stay as they are. Under any other type it becomes
-//! [`Payload::Binary`]. An event without data (a `dataref` alone, an empty body) has an empty binary
-//! payload; `"data": null` is the JSON text `null`.
+//! [`Payload::Binary`]. A body without a content type is taken for JSON where it is an object or an
+//! array, because common senders leave the type out, else for binary. An event without data (a
+//! `dataref` alone, an empty body) has an empty binary payload; `"data": null` is the JSON text
+//! `null`.
 //!
 //! **Refused:** duplicate attributes, names outside `a`–`z` and `0`–`9`, control characters and
 //! Unicode noncharacters in attributes, bytes that are not UTF-8, texts longer than

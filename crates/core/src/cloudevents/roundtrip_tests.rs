@@ -55,6 +55,9 @@ fn content() -> impl Strategy<Value = (Payload, Option<String>)> {
         (json(), prop_oneof![Just(None), vendor])
             .prop_map(|(text, kind)| (Payload::Json(text.into()), kind)),
         (any::<Vec<u8>>(), prop_oneof![Just(None), other])
+            .prop_filter("taken for JSON", |(bytes, _)| {
+                serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err()
+            })
             .prop_map(|(bytes, kind)| (Payload::Binary(bytes.into()), kind)),
     ]
 }

@@ -134,6 +134,17 @@ fn the_content_type_decides_what_data_are() {
 }
 
 #[test]
+fn without_a_content_type_objects_and_arrays_are_json() {
+    for text in ["{\"a\":1}", " [1]\n"] {
+        assert_eq!(binary(&[], text.as_bytes()).unwrap().payload, json(text));
+    }
+    for bytes in [b"1".as_slice(), b"\"a\"", b"{", b"[\"\xff\"]", b"text"] {
+        let payload = binary(&[], bytes).unwrap().payload;
+        assert_eq!(payload, Payload::Binary(bytes.into()));
+    }
+}
+
+#[test]
 fn a_sequence_of_another_making_stays_an_attribute() {
     for sequence in [
         "01HZX3",
