@@ -218,6 +218,12 @@ CREATE TABLE onceward_acceptance (
 
 CREATE INDEX onceward_acceptance_expiry ON onceward_acceptance (expires_at);
 
+-- The source of messages that name none.
+CREATE TABLE onceward_meta (
+    only   INTEGER PRIMARY KEY CHECK (only = 1),
+    source TEXT NOT NULL
+);
+
 -- Eras: each time the file was taken into service anew.
 CREATE TABLE onceward_era (
     era        INTEGER PRIMARY KEY,

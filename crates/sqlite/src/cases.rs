@@ -31,7 +31,7 @@ impl Cases for Sqlite {
             .fetch_all(self.reads())
             .await
             .attempting(READING)?;
-        rows.iter().map(|row| case(row, &self.source)).collect()
+        rows.iter().map(case).collect()
     }
 
     async fn held_cases(&self, query: HeldKeysQuery<'_>) -> Result<Vec<HeldCase>, StoreError> {
@@ -53,7 +53,7 @@ impl Cases for Sqlite {
     }
 }
 
-fn case(row: &SqliteRow, source: &str) -> Result<Case, StoreError> {
+fn case(row: &SqliteRow) -> Result<Case, StoreError> {
     let failure: &str = row.try_get("failure").attempting(READING)?;
     let age_ms: i64 = row.try_get("age_ms").attempting(READING)?;
     let opened_at: i64 = row.try_get("opened_at").attempting(READING)?;
@@ -61,7 +61,7 @@ fn case(row: &SqliteRow, source: &str) -> Result<Case, StoreError> {
     Ok(Case {
         case_id: row.try_get("case_id").attempting(READING)?,
         subscription: row.try_get("subscription").attempting(READING)?,
-        row: message(row, source).attempting(READING)?,
+        row: message(row).attempting(READING)?,
         reason: row.try_get("reason").attempting(READING)?,
         failure: from_json(failure, READING)?,
         spent: spent(row, unsigned(age_ms)).attempting(READING)?,

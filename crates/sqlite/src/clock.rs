@@ -5,37 +5,33 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use onceward_core::Timestamp;
 
-/// The clock that leases, due times and retention go by.
+/// The clock that leases, due times, retention and `recorded_at` go by: the database's, or one
+/// that a test moves by hand. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub enum Clock {
-    /// The database's.
-    #[default]
-    Database,
-    /// A time that moves only when told to; clones share it.
-    Fixed(Arc<AtomicI64>),
-}
+pub struct Clock(Option<Arc<AtomicI64>>);
 
 impl Clock {
-    /// A clock that stands still at `at`.
+    /// The database's clock.
     #[must_use]
-    pub fn fixed(at: Timestamp) -> Self {
-        Self::Fixed(Arc::new(AtomicI64::new(at.as_micros())))
+    pub const fn database() -> Self {
+        Self(None)
     }
 
-    /// Moves a fixed clock on, in milliseconds. The database's clock cannot be moved.
-    pub fn advance_ms(&self, by_ms: u64) {
-        if let Self::Fixed(micros) = self {
-            let by = i64::try_from(by_ms)
-                .unwrap_or(i64::MAX)
-                .saturating_mul(1_000);
-            micros.fetch_add(by, Ordering::SeqCst);
+    /// A clock that stands at `now` until it is moved.
+    #[must_use]
+    pub fn manual(now: Timestamp) -> Self {
+        Self(Some(Arc::new(AtomicI64::new(now.as_micros()))))
+    }
+
+    /// Moves a manual clock by `millis` milliseconds. Does nothing to the database's clock.
+    pub fn advance_ms(&self, millis: i64) {
+        if let Some(micros) = &self.0 {
+            micros.fetch_add(millis.saturating_mul(1_000), Ordering::SeqCst);
         }
     }
 
+    /// What statements take: `None` means the database's clock. In microseconds.
     pub(crate) fn micros(&self) -> Option<i64> {
-        match self {
-            Self::Database => None,
-            Self::Fixed(micros) => Some(micros.load(Ordering::SeqCst)),
-        }
+        self.0.as_ref().map(|micros| micros.load(Ordering::SeqCst))
     }
 }

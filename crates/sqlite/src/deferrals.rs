@@ -40,9 +40,7 @@ impl Deferrals for Sqlite {
             .fetch_all(self.reads())
             .await
             .attempting(ACTION)?;
-        let rows = rows
-            .iter()
-            .map(|row| deferred_row(row, &self.source, ACTION));
+        let rows = rows.iter().map(|row| deferred_row(row, ACTION));
         rows.collect()
     }
 }
@@ -65,10 +63,9 @@ pub(crate) fn kind(row: &SqliteRow, action: &'static str) -> Result<DeferralKind
 fn held_key(row: &SqliteRow, action: &'static str) -> Result<HeldKey, StoreError> {
     let due_in_micros: Option<i64> = row.try_get("due_in_micros").attempting(action)?;
     let due_in_ms = match kind(row, action)? {
-        DeferralKind::Operator => None,
         // At the front of its key it waits for nobody.
-        DeferralKind::Held => Some(due_in_micros.map_or(0, wait_ms)),
-        DeferralKind::Retry | DeferralKind::Running => due_in_micros.map(wait_ms),
+        DeferralKind::Held | DeferralKind::Running => Some(0),
+        DeferralKind::Retry | DeferralKind::Operator => due_in_micros.map(wait_ms),
     };
     Ok(HeldKey {
         key: row.try_get("key").attempting(action)?,
@@ -78,15 +75,11 @@ fn held_key(row: &SqliteRow, action: &'static str) -> Result<HeldKey, StoreError
     })
 }
 
-fn deferred_row(
-    row: &SqliteRow,
-    source: &str,
-    action: &'static str,
-) -> Result<DeferredRow, StoreError> {
+fn deferred_row(row: &SqliteRow, action: &'static str) -> Result<DeferredRow, StoreError> {
     let due_in_micros: Option<i64> = row.try_get("due_in_micros").attempting(action)?;
     let age_micros: i64 = row.try_get("age_micros").attempting(action)?;
     Ok(DeferredRow {
-        row: message(row, source).attempting(action)?,
+        row: message(row).attempting(action)?,
         kind: kind(row, action)?,
         due_in_ms: due_in_micros.map(wait_ms),
         spent: spent(row, unsigned(age_micros) / 1_000).attempting(action)?,

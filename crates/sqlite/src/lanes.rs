@@ -73,7 +73,6 @@ pub(crate) async fn renew(
         .bind(lease.fence)
         .bind(&lease.member)
         .bind(now)
-        .bind(lease_ms(lease.lease_ms))
         .execute(connection)
         .await
         .attempting(action)?;

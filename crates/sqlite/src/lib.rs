@@ -54,9 +54,6 @@ use error::Attempt;
 /// How long a write waits for other processes that write to the same file.
 pub const BUSY_WAIT: Duration = Duration::from_secs(10);
 
-/// The source of messages that name none, until [`Sqlite::with_source`] says otherwise.
-pub const DEFAULT_SOURCE: &str = "/onceward";
-
 /// The write-ahead file is cut to this many bytes when its content has moved into the main file.
 const JOURNAL_BYTES_KEPT: &str = "16777216";
 
@@ -64,7 +61,7 @@ const JOURNAL_BYTES_KEPT: &str = "16777216";
 #[derive(Clone)]
 pub struct Sqlite {
     shared: Arc<Shared>,
-    source: Arc<str>,
+    source: Option<Arc<str>>,
     clock: Clock,
 }
 
@@ -116,16 +113,18 @@ impl Sqlite {
         };
         Ok(Self {
             shared: Arc::new(shared),
-            source: DEFAULT_SOURCE.into(),
-            clock: Clock::Database,
+            source: None,
+            clock: Clock::database(),
         })
     }
 
-    /// Sets the source of messages that name none: a URI reference. It is part of what makes a
-    /// message recognisable, so it must stay the same for ever.
+    /// Sets the source of messages that name none: a URI reference, kept in the file by the next
+    /// migration, for all who use it. It is part of what makes a message recognisable, so it must
+    /// not change later. Without it the source is `urn:onceward:` and the name that the file had
+    /// when it was first migrated.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Arc<str>>) -> Self {
-        self.source = source.into();
+        self.source = Some(source.into());
         self
     }
 
@@ -142,12 +141,6 @@ impl Sqlite {
         &self.shared.pool
     }
 
-    /// The source of messages that name none.
-    #[must_use]
-    pub fn source(&self) -> &str {
-        &self.source
-    }
-
     /// Closes all connections, after what is running. Clones cannot be used any more.
     pub async fn close(&self) {
         self.shared.watch.close().await;
@@ -162,6 +155,14 @@ impl Sqlite {
 
     async fn write(&self, action: &'static str) -> Result<writer::WriteTx, StoreError> {
         self.shared.writer.begin(action).await
+    }
+
+    fn default_source(&self) -> String {
+        let file = self.shared.pool.connect_options();
+        let stem = file.get_filename().file_stem().unwrap_or_default();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let name = stem.to_string_lossy().replace(|c| !is_plain(c), "-");
+        format!("urn:onceward:{name}")
     }
 
     /// The fixed clock's time; `None` lets the database say.

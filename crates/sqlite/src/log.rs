@@ -61,7 +61,7 @@ impl Log for Sqlite {
                 check_era(from, &found)?;
                 head = Some(found);
             }
-            let row = message(&found, &self.source).attempting(READING)?;
+            let row = message(&found).attempting(READING)?;
             bytes = bytes.saturating_add(row.envelope.payload.len() as u64);
             rows.push(row);
             is_cut = rows.len() >= rows_max as usize || bytes >= request.bytes_max;

@@ -64,12 +64,12 @@ pub(crate) const fn payload_columns(payload: &Payload) -> (Option<&str>, Option<
     }
 }
 
-/// A message from a row with the outbox's column names.
-pub(crate) fn message(row: &SqliteRow, source: &str) -> Result<Row, sqlx::Error> {
+/// A message from a row with the outbox's column names, the source filled in.
+pub(crate) fn message(row: &SqliteRow) -> Result<Row, sqlx::Error> {
     let seq = unsigned(row.try_get("seq")?);
     let envelope = Envelope {
         id: text(row, "id")?.unwrap_or_default(),
-        source: Some(text(row, "source")?.unwrap_or_else(|| source.to_owned())),
+        source: text(row, "source")?,
         aggregate_type: text(row, "aggregatetype")?.unwrap_or_default(),
         aggregate_id: text(row, "aggregateid")?.unwrap_or_default(),
         message_type: text(row, "type")?.unwrap_or_default(),

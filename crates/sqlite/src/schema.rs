@@ -17,6 +17,7 @@ const HAS_VERSIONS: &str = include_str!("../sql/schema/has_versions.sql");
 const CREATE_VERSIONS: &str = include_str!("../sql/schema/create_versions.sql");
 const VERSION: &str = include_str!("../sql/schema/version.sql");
 const RECORD_VERSION: &str = include_str!("../sql/schema/record_version.sql");
+const SET_SOURCE: &str = include_str!("../sql/schema/set_source.sql");
 const START_ERA: &str = include_str!("../sql/schema/start_era.sql");
 const FIND_SUBSCRIPTION: &str = include_str!("../sql/schema/find_subscription.sql");
 const UPDATE_TYPES: &str = include_str!("../sql/schema/update_types.sql");
@@ -84,10 +85,6 @@ impl Schema for Sqlite {
         let mut tx = self.write(MIGRATING).await?;
         let found = version(tx.connection()).await.attempting(MIGRATING)?;
         match state_of(found) {
-            state @ SchemaState::Current { .. } => {
-                tx.roll_back(MIGRATING).await?;
-                return Ok(state);
-            }
             SchemaState::Ahead { version, known } => {
                 let text = format!(
                     "the tables are at version {version}, made by a newer program; this one knows \
@@ -95,7 +92,7 @@ impl Schema for Sqlite {
                 );
                 return Err(StoreError::found(StoreErrorKind::Schema, MIGRATING, text));
             }
-            SchemaState::Missing | SchemaState::Behind { .. } => {}
+            SchemaState::Missing | SchemaState::Behind { .. } | SchemaState::Current { .. } => {}
         }
         let created = sqlx::query(CREATE_VERSIONS).execute(tx.connection()).await;
         created.attempting(MIGRATING)?;
@@ -111,6 +108,12 @@ impl Schema for Sqlite {
                 .await
                 .attempting(MIGRATING)?;
         }
+        let source = sqlx::query(SET_SOURCE)
+            .bind(self.source.as_deref().unwrap_or(&self.default_source()))
+            .bind(self.source.is_some())
+            .execute(tx.connection())
+            .await;
+        source.attempting(MIGRATING)?;
         tx.commit(MIGRATING).await?;
         Ok(state_of(newest()))
     }

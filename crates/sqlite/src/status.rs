@@ -39,7 +39,7 @@ impl Status for Sqlite {
             .attempting(FOLLOWING)?;
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
-            let message = Found::read(row, &self.source).attempting(FOLLOWING)?;
+            let message = Found::read(row).attempting(FOLLOWING)?;
             found.push(self.follow(&mut tx, message).await?);
         }
         tx.rollback().await.attempting(FOLLOWING)?;
@@ -84,14 +84,13 @@ struct Found {
 }
 
 impl Found {
-    fn read(row: &SqliteRow, source: &str) -> Result<Self, sqlx::Error> {
-        let named: Option<String> = row.try_get("source")?;
+    fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             seq: row.try_get("seq")?,
             slot: slot_of(row.try_get("key")?),
             status: MessageStatus {
                 id: row.try_get("id")?,
-                source: named.unwrap_or_else(|| source.to_owned()),
+                source: row.try_get("source")?,
                 message_type: row.try_get("type")?,
                 operation: row.try_get("operation")?,
                 subject: row.try_get("aggregateid")?,

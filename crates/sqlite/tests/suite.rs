@@ -16,7 +16,7 @@ struct SqliteFixture {
 impl SqliteFixture {
     async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let clock = Clock::fixed(Timestamp::from_micros(1_767_268_800_000_000));
+        let clock = Clock::manual(Timestamp::from_micros(1_767_268_800_000_000));
         let store = open(&folder, &clock).await.expect("the file can be opened");
         store.migrate().await.expect("the tables can be made");
         Self {
@@ -53,7 +53,8 @@ impl Fixture for SqliteFixture {
     }
 
     fn advance_ms(&self, by_ms: u64) {
-        self.clock.advance_ms(by_ms);
+        self.clock
+            .advance_ms(i64::try_from(by_ms).expect("a test moves by less than ages"));
     }
 }
 

@@ -1,3 +1,4 @@
+-- One of kind held never overwrites: what is known of a message stays when it is read again.
 INSERT INTO onceward_deferral (
     subscription, seq, slot, key, kind, due_at, failures, deaths, waits, failure, first_at
 )
@@ -8,3 +9,4 @@ VALUES (
 ON CONFLICT (seq, subscription) DO UPDATE
 SET kind = excluded.kind, due_at = excluded.due_at, failures = excluded.failures,
     deaths = excluded.deaths, waits = excluded.waits, failure = excluded.failure
+WHERE excluded.kind <> 'held'

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use onceward_core::store::{Append, StoreErrorKind};
+use onceward_core::store::{Append, Schema, StoreErrorKind};
 use onceward_core::{Envelope, Payload, Timestamp};
 
 use crate::file::{TestFile, append, message, read_all};
@@ -100,7 +100,10 @@ with c:
     let first = &rows[1];
     let text = "{\"total\": 1.0, \"total\": 1e0, \"é\": 9007199254740993}";
     assert!(first.envelope.payload == Payload::Json(text.into()));
-    assert_eq!(first.envelope.source.as_deref(), Some("/onceward"));
+    assert_eq!(
+        first.envelope.source.as_deref(),
+        Some("urn:onceward:orders")
+    );
     assert_eq!(first.slot, onceward_core::lane::slot_of("ord-731"));
     assert_eq!(first.envelope.operation(), "py-1");
     let between_ms = first.recorded_at.millis_since(rows[0].recorded_at);
@@ -216,4 +219,30 @@ with c:
         .unwrap();
     let expected: Timestamp = "2026-10-25T00:30:00.25Z".parse().unwrap();
     assert_eq!(recorded, expected.as_micros());
+}
+
+/// Whoever opens the file, and under whatever name: the source is the file's own.
+#[tokio::test]
+async fn the_source_is_kept_in_the_file() {
+    let file = TestFile::new().await;
+    append(&file.store, &[message("m1", "k")]).await;
+    let source =
+        async |store: &onceward_sqlite::Sqlite| read_all(store).await.remove(0).envelope.source;
+    assert_eq!(
+        source(&file.store).await.as_deref(),
+        Some("urn:onceward:orders")
+    );
+    let named = file.second().await.with_source("/shop");
+    assert_eq!(
+        source(&named).await.as_deref(),
+        Some("urn:onceward:orders"),
+        "not migrated yet"
+    );
+    named.migrate().await.unwrap();
+    file.second().await.migrate().await.unwrap();
+    assert_eq!(
+        source(&file.store).await.as_deref(),
+        Some("/shop"),
+        "set by hand, and stays"
+    );
 }

@@ -34,7 +34,7 @@ async fn a_takeover_comes_before_or_after_an_effect_never_during_it() {
     let old = join(store, "old").await;
     let mine = take_all(store, &old).await;
     let new = join(&second, "new").await;
-    file.clock.advance_ms(LEASE_MS + 1);
+    file.advance_ms(LEASE_MS + 1);
 
     let mut tx = store.begin(Begin { lease: Some(&old) }).await.unwrap();
     let mut taking = Box::pin(take_all(&second, &new));
@@ -83,7 +83,7 @@ async fn a_long_effect_keeps_its_lease() {
     take_all(&file.store, &lease).await;
     // Any transaction is longer than a quarter of this.
     lease.lease_ms = 0;
-    file.clock.advance_ms(LEASE_MS + 1);
+    file.advance_ms(LEASE_MS + 1);
     let tx = file
         .store
         .begin(Begin {
@@ -92,14 +92,11 @@ async fn a_long_effect_keeps_its_lease() {
         .await
         .unwrap();
     file.store.end(tx, End::Commit).await.unwrap();
-    let renewed: i64 = sqlx::query_scalar("SELECT renewed_at FROM onceward_member")
-        .fetch_one(file.store.pool())
-        .await
-        .unwrap();
-    let onceward_sqlite::Clock::Fixed(now) = &file.clock else {
-        panic!("the clock stands still");
-    };
-    assert_eq!(renewed, now.load(std::sync::atomic::Ordering::SeqCst));
+    let other = join(&file.store, "b").await;
+    assert!(
+        take_all(&file.store, &other).await.is_empty(),
+        "the lanes of a living owner"
+    );
 }
 
 /// The handler's own COMMIT commits nothing, and what it writes afterwards neither.
@@ -238,7 +235,7 @@ async fn a_death_is_charged_to_what_ran() {
     store.settle(&mut tx, settle).await.unwrap();
     store.end(tx, End::Commit).await.unwrap();
 
-    file.clock.advance_ms(LEASE_MS + 1);
+    file.advance_ms(LEASE_MS + 1);
     let new = join(store, "new").await;
     take_all(store, &new).await;
     let query = HeldKeysQuery {
@@ -257,4 +254,44 @@ async fn a_death_is_charged_to_what_ran() {
     let loaded = store.load_key(load).await.unwrap();
     let seen: Vec<_> = loaded.iter().map(|d| (d.kind, d.spent.deaths)).collect();
     assert_eq!(seen, [(DeferralKind::Retry, 1), (DeferralKind::Held, 0)]);
+}
+
+/// Read again after a crash, a message that was known to have failed stays so.
+#[tokio::test]
+async fn a_deferral_of_kind_held_overwrites_nothing() {
+    let file = TestFile::new().await;
+    let store = &file.store;
+    append(store, &[message("m1", "k")]).await;
+    let row = read_all(store).await.remove(0);
+    for (kind, failures) in [(DeferralKind::Retry, 3), (DeferralKind::Held, 0)] {
+        let deferral = Deferral {
+            seq: row.seq,
+            slot: row.slot,
+            key: "k".to_owned(),
+            kind,
+            due_in_ms: Some(0),
+            spent: Spent {
+                failures,
+                ..Spent::default()
+            },
+            failure: None,
+        };
+        let mut tx = store.begin(Begin { lease: None }).await.unwrap();
+        let settle = Settle {
+            defer: &[deferral],
+            ..Settle::nothing(SUB, Identity::Message)
+        };
+        store.settle(&mut tx, settle).await.unwrap();
+        store.end(tx, End::Commit).await.unwrap();
+    }
+    let load = LoadKey {
+        subscription: SUB,
+        slot: row.slot,
+        key: "k",
+        after_seq: 0,
+        rows_max: 10,
+    };
+    let loaded = store.load_key(load).await.unwrap();
+    let seen: Vec<_> = loaded.iter().map(|d| (d.kind, d.spent.failures)).collect();
+    assert_eq!(seen, [(DeferralKind::Retry, 3)]);
 }

@@ -24,12 +24,12 @@ impl TestFile {
     /// With a clock that stands still.
     pub(crate) async fn new() -> Self {
         let start = Timestamp::from_micros(1_767_268_800_000_000);
-        Self::with_clock(Clock::fixed(start)).await
+        Self::with_clock(Clock::manual(start)).await
     }
 
     /// With the database's own clock.
     pub(crate) async fn in_real_time() -> Self {
-        Self::with_clock(Clock::Database).await
+        Self::with_clock(Clock::database()).await
     }
 
     async fn with_clock(clock: Clock) -> Self {
@@ -48,6 +48,10 @@ impl TestFile {
     pub(crate) fn path(&self) -> String {
         let path = self.folder.path().join("orders.db");
         path.to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn advance_ms(&self, by_ms: u64) {
+        self.clock.advance_ms(i64::try_from(by_ms).unwrap());
     }
 
     /// Another handle with connections of its own, as another process has.

@@ -34,7 +34,7 @@ async fn a_round_is_bounded_and_says_that_there_is_more() {
     let envelopes: Vec<_> = (0..1_300).map(|i| message(&format!("m{i}"), "k")).collect();
     append(&file.store, &envelopes).await;
     catch_up(&file).await;
-    file.clock.advance_ms(8 * DAY_MS);
+    file.advance_ms(8 * DAY_MS);
     let first = file.store.tidy(Retention::default()).await.unwrap();
     assert_eq!((first.log_removed, first.has_more), (1_000, true));
     assert_eq!(
@@ -60,7 +60,7 @@ async fn what_holds_the_log_back_is_named() {
     )
     .await;
     let rows = read_all(store).await;
-    file.clock.advance_ms(8 * DAY_MS);
+    file.advance_ms(8 * DAY_MS);
     let report = store.tidy(Retention::default()).await.unwrap();
     assert_eq!(
         (report.log_removed, report.log_oldest_at),
@@ -97,10 +97,10 @@ async fn members_that_ended_are_forgotten_in_time() {
     register(&file.store, SUB).await;
     catch_up(&file).await;
     join(&file.store, "alive").await;
-    file.clock.advance_ms(LEASE_MS);
+    file.advance_ms(LEASE_MS);
     let early = file.store.tidy(Retention::default()).await.unwrap();
     assert_eq!(early.records_removed, 0);
-    file.clock.advance_ms(2 * DAY_MS);
+    file.advance_ms(2 * DAY_MS);
     let late = file.store.tidy(Retention::default()).await.unwrap();
     assert_eq!(late.records_removed, 1);
 }
