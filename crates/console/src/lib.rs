@@ -35,6 +35,7 @@ mod store_gate;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -58,6 +59,7 @@ pub struct Console {
     hosts: BTreeSet<String>,
     types: Option<BTreeSet<String>>,
     body_bytes_max: usize,
+    body_timeout: Duration,
 }
 
 impl Console {
@@ -70,6 +72,7 @@ impl Console {
             hosts: hosts.into_iter().map(str::to_owned).collect(),
             types: None,
             body_bytes_max: BODY_BYTES_MAX_DEFAULT,
+            body_timeout: Duration::from_secs(30),
         }
     }
 
@@ -100,6 +103,13 @@ impl Console {
     #[must_use]
     pub fn body_bytes_max(mut self, bytes: usize) -> Self {
         self.body_bytes_max = bytes;
+        self
+    }
+
+    /// How long a body may take to arrive, in milliseconds; 30 s by default.
+    #[must_use]
+    pub fn body_timeout_ms(mut self, ms: u64) -> Self {
+        self.body_timeout = Duration::from_millis(ms);
         self
     }
 

@@ -1,7 +1,6 @@
 //! `POST /v1/messages`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, Bytes, to_bytes};
@@ -19,9 +18,6 @@ use crate::problem::Problem;
 use crate::{Console, guard, idempotency};
 
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-
-/// How long a body may take to arrive.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Content types that a page of another site can send without asking first.
 const SIMPLE: [&str; 3] = [
@@ -42,7 +38,7 @@ pub(crate) async fn accept(
         Some(key) => SubmissionKey::Given(key),
         None => SubmissionKey::Events,
     };
-    let body = read(&headers, body, console.body_bytes_max).await?;
+    let body = read(&console, &headers, body).await?;
     let envelopes = decode(mode, &headers, &body).map_err(|fault| unreadable(&fault))?;
     check_types(&console, mode, &envelopes)?;
     let outcome = console.gate.accept(Submission {
@@ -97,7 +93,8 @@ fn mode(headers: &HeaderMap) -> Result<Mode, Problem> {
 }
 
 /// The whole body, within bounds of size and time.
-async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+async fn read(console: &Console, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let bytes_max = console.body_bytes_max;
     let too_large = || {
         let detail = format!("at most {bytes_max} bytes are accepted");
         Problem::new(Code::TooLarge, detail).with("limit_bytes", bytes_max)
@@ -107,12 +104,12 @@ async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes
     if declared.is_some_and(|bytes| bytes > bytes_max as u64) {
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY_WITHIN, to_bytes(body, bytes_max)).await {
+    match tokio::time::timeout(console.body_timeout, to_bytes(body, bytes_max)).await {
         Ok(Ok(body)) => Ok(body),
         // A body that breaks off has nobody left to read the answer.
         Ok(Err(_)) => Err(too_large()),
         Err(_) => {
-            let detail = format!("the body took longer than {} s", BODY_WITHIN.as_secs());
+            let detail = format!("the body took longer than {:?}", console.body_timeout);
             Err(Problem::new(Code::TooSlow, detail))
         }
     }

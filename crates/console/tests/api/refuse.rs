@@ -128,6 +128,14 @@ async fn a_body_over_the_limit_is_refused_with_the_limit() {
 }
 
 #[tokio::test]
+async fn a_body_that_does_not_arrive_is_given_up() {
+    let server = Server::start_with(|console| console.body_timeout_ms(20)).await;
+    let half = structured(&good()[..9]).header(format!("content-length: {}", good().len()));
+    half.send(server.address).await.problem(408, "OW2009");
+    assert_eq!(server.log().await, []);
+}
+
+#[tokio::test]
 async fn a_closed_contract_takes_declared_types_only() {
     let server = Server::start_with(|console| console.types(["order.accepted"])).await;
     assert_eq!(structured(good()).send(server.address).await.status, 202);
