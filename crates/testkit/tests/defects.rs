@@ -15,6 +15,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::PageSkipsRow => "log::pages_cut_anywhere_go_on_exactly_there",
         Defect::ClearIgnored => "deferrals::clearing_removes_just_that",
         Defect::FirstTimeForgotten => "deferrals::the_age_counts_from_the_first_time",
+        Defect::HeldOverwrites => "deferrals::holding_overwrites_nothing",
         Defect::DeferralsUnordered => "deferrals::a_keys_messages_come_in_their_order",
         Defect::OldEpochHonoured => "takeover::a_position_of_an_old_epoch_is_ignored",
         Defect::NeverSuspect => "takeover::only_the_lane_of_a_dead_owner_is_suspect",

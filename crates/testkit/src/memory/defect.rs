@@ -21,6 +21,8 @@ pub enum Defect {
     ClearIgnored,
     /// Overwriting a deferral forgets when the message was first deferred.
     FirstTimeForgotten,
+    /// A message that is read again and merely held forgets what was known of it.
+    HeldOverwrites,
     /// A key's deferred messages come in the order of writing.
     DeferralsUnordered,
     /// A position saved under an epoch that is over moves the lane.
@@ -39,7 +41,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -48,6 +50,7 @@ impl Defect {
         Self::PageSkipsRow,
         Self::ClearIgnored,
         Self::FirstTimeForgotten,
+        Self::HeldOverwrites,
         Self::DeferralsUnordered,
         Self::OldEpochHonoured,
         Self::NeverSuspect,

@@ -26,7 +26,7 @@ impl Deferrals for MemoryStore {
                     key: deferred.key.clone(),
                     slot: deferred.slot,
                     count: 0,
-                    due_in_ms: deferred.due_in_ms(now),
+                    due_in_ms: deferred.key_due_in_ms(now),
                 })
                 .count += 1;
         }

@@ -9,7 +9,7 @@ use onceward_core::{Envelope, LedgerEntry, Payload, Row, lane};
 
 use super::connection::{MemoryConnection, MemoryError, MemoryTx};
 use super::state::OpenTx;
-use super::writes::{Deferred, LedgerPlace, Recorded, Unique, Write};
+use super::writes::{Deferred, Keeps, LedgerPlace, Recorded, Unique, Write};
 use super::{CommitFault, Defect, MemoryStore, Operation, SOURCE};
 
 impl Append for MemoryStore {
@@ -211,7 +211,10 @@ impl MemoryStore {
             connection.write(Write::Defer {
                 subscription: subscription(),
                 deferred: Deferred::of(deferral, now),
-                keeps_first_time: !self.shared.has(Defect::FirstTimeForgotten),
+                keeps: Keeps {
+                    first_time: !self.shared.has(Defect::FirstTimeForgotten),
+                    from_held: !self.shared.has(Defect::HeldOverwrites),
+                },
             })?;
         }
         if self.shared.has(Defect::ClearIgnored) {

@@ -93,6 +93,14 @@ impl Deferred {
         Some(u64::try_from(due_at.millis_since(now)).unwrap_or(0))
     }
 
+    /// The same for a key of which it is the first: only a person's turn has no time.
+    pub(super) fn key_due_in_ms(&self, now: Timestamp) -> Option<u64> {
+        match self.kind {
+            DeferralKind::Operator => self.due_in_ms(now),
+            _ => Some(self.due_in_ms(now).unwrap_or(0)),
+        }
+    }
+
     /// The budget used, with the age as of now.
     pub(super) fn spent(&self, now: Timestamp) -> Spent {
         let age_ms = u64::try_from(now.millis_since(self.first_at)).unwrap_or(0);
@@ -101,6 +109,14 @@ impl Deferred {
             ..self.spent
         }
     }
+}
+
+/// What a deferral that is there keeps when it is written again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keeps {
+    pub(super) first_time: bool,
+    /// All of it, when the new one is of kind held.
+    pub(super) from_held: bool,
 }
 
 /// An accepted request.
@@ -119,7 +135,7 @@ pub(super) enum Write {
     Defer {
         subscription: String,
         deferred: Deferred,
-        keeps_first_time: bool,
+        keeps: Keeps,
     },
     Clear {
         subscription: String,
@@ -170,8 +186,8 @@ impl Tables {
             Write::Defer {
                 subscription,
                 deferred,
-                keeps_first_time,
-            } => self.defer(subscription, deferred, keeps_first_time),
+                keeps,
+            } => self.defer(subscription, deferred, keeps),
             Write::Clear { subscription, seq } => {
                 self.deferrals.remove(&(subscription, seq));
             }
@@ -192,7 +208,8 @@ impl Tables {
         }
     }
 
-    fn defer(&mut self, subscription: String, mut deferred: Deferred, keeps_first_time: bool) {
+    /// One of kind held never overwrites: what is known of a message stays when it is read again.
+    fn defer(&mut self, subscription: String, mut deferred: Deferred, keeps: Keeps) {
         deferred.written = self
             .deferrals
             .values()
@@ -201,8 +218,13 @@ impl Tables {
             .unwrap_or(0)
             + 1;
         let place = (subscription, deferred.seq);
-        if let Some(before) = self.deferrals.get(&place).filter(|_| keeps_first_time) {
-            deferred.first_at = before.first_at;
+        if let Some(before) = self.deferrals.get(&place) {
+            if deferred.kind == DeferralKind::Held && keeps.from_held {
+                return;
+            }
+            if keeps.first_time {
+                deferred.first_at = before.first_at;
+            }
         }
         self.deferrals.insert(place, deferred);
     }

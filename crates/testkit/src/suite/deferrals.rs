@@ -157,6 +157,32 @@ pub async fn the_age_counts_from_the_first_time<F: Fixture>(fixture: &F) -> Case
     Ok(())
 }
 
+/// A message read again after a crash is held at first; what was known of it stays.
+pub async fn holding_overwrites_nothing<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let rows = append_rows(store, &messages(1, 2)).await?;
+    let known = Deferral {
+        spent: Spent {
+            failures: 4,
+            ..Spent::default()
+        },
+        failure: Some(failure(Class::Transient)),
+        ..deferral(&rows[0], DeferralKind::Retry, Some(0))
+    };
+    defer(store, &[known]).await?;
+    let held: Vec<_> = rows
+        .iter()
+        .map(|row| deferral(row, DeferralKind::Held, Some(0)))
+        .collect();
+    defer(store, &held).await?;
+    let found = load(store, &rows[0]).await?.remove(0);
+    assert_eq!(found.kind, DeferralKind::Retry);
+    assert_eq!(found.spent.failures, 4);
+    assert_eq!(found.failure, Some(failure(Class::Transient)));
+    assert_eq!(load(store, &rows[1]).await?[0].kind, DeferralKind::Held);
+    Ok(())
+}
+
 /// And what is cleared in the same step as others are written.
 pub async fn clearing_removes_just_that<F: Fixture>(fixture: &F) -> CaseResult {
     let rows = of_one_key(fixture, 3).await?;
@@ -268,6 +294,26 @@ pub async fn held_keys_count_and_tell_when_the_first_is_due<F: Fixture>(fixture:
     assert_eq!(keys[1].due_in_ms, Some(0));
     assert_eq!(keys[2].due_in_ms, None);
     assert_eq!(keys[0].slot, rows[0].slot);
+    Ok(())
+}
+
+/// What merely waited, or ran when its process ended, can be taken up at once.
+pub async fn only_a_persons_turn_has_no_time<F: Fixture>(fixture: &F) -> CaseResult {
+    let rows = append_rows(fixture.store(), &messages(1, 3)).await?;
+    let kinds = [
+        DeferralKind::Held,
+        DeferralKind::Running,
+        DeferralKind::Operator,
+    ];
+    let written: Vec<_> = rows
+        .iter()
+        .zip(kinds)
+        .map(|(row, kind)| deferral(row, kind, None))
+        .collect();
+    defer(fixture.store(), &written).await?;
+    let keys = held(fixture.store(), ALL_SLOTS).await?;
+    let due: Vec<_> = keys.iter().map(|key| key.due_in_ms).collect();
+    assert_eq!(due, [Some(0), Some(0), None]);
     Ok(())
 }
 

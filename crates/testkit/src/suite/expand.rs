@@ -98,10 +98,12 @@ macro_rules! store_suite_cases {
                 a_keys_messages_come_in_their_order
                 due_times_follow_the_databases_clock
                 the_age_counts_from_the_first_time
+                holding_overwrites_nothing
                 clearing_removes_just_that
                 clearing_rolls_back_too
                 pages_of_a_key_go_on_after_a_sequence
                 held_keys_count_and_tell_when_the_first_is_due
+                only_a_persons_turn_has_no_time
                 held_keys_are_those_of_the_slots_asked
                 keys_of_one_slot_do_not_mix
                 deferrals_of_subscriptions_are_apart
