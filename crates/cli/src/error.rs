@@ -148,7 +148,7 @@ impl Error {
 
     /// An error of the store at `url`, which is shown without its password.
     #[must_use]
-    pub fn store(url: &str, error: StoreError) -> Self {
+    pub fn store(url: &str, error: &StoreError) -> Self {
         let code = match error.kind() {
             StoreErrorKind::Unavailable => Code::StoreUnavailable,
             StoreErrorKind::Schema => Code::SchemaBehind,
@@ -156,7 +156,7 @@ impl Error {
             _ => Code::StoreFailed,
         };
         Self::new(code, format!("{error} (store {})", store_url::redact(url)))
-            .with_underneath(&error)
+            .with_underneath(error)
     }
 
     /// With another exit status.
@@ -185,6 +185,14 @@ impl Error {
             next = inner.source();
         }
         self
+    }
+
+    /// Whether the reader of the output has had enough, which is no failure.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        let source = self.source.as_deref();
+        let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+        io.is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     }
 
     /// The code.
@@ -276,7 +284,7 @@ mod tests {
     fn a_store_that_is_away_is_named_without_its_password() {
         let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let away = StoreError::new(StoreErrorKind::Unavailable, "connect", io);
-        let error = Error::store("postgres://app:hunter2@db/app", away);
+        let error = Error::store("postgres://app:hunter2@db/app", &away);
         let shown = error.full_message();
         assert_eq!(error.code(), Code::StoreUnavailable);
         assert!(

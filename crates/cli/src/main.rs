@@ -1,3 +1,7 @@
 //! The `onceward` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    onceward_cli::run(std::env::args_os())
+}

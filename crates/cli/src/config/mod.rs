@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub use onceward_console::Scope;
 use onceward_core::contract::Contract;
 use onceward_core::store::Retention;
 use toml::de::DeTable;
@@ -62,17 +63,6 @@ pub struct TokenConfig {
     pub token: SecretSource,
     /// What it permits.
     pub scopes: Vec<Scope>,
-}
-
-/// What a token permits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// Send messages.
-    Publish,
-    /// Read states and counts.
-    Read,
-    /// Read payloads, results and error details.
-    Reveal,
 }
 
 /// A push: where the messages of a subscription are sent.

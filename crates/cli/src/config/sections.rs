@@ -67,7 +67,7 @@ pub(super) fn store(root: &Section<'_>, folder: &Path) -> StoreConfig {
             let message = format!("url and {} both name the database: keep one", secret.value);
             section.fault(FaultCode::BadValue, &plain.place, message);
         }
-        (Some(plain), None) => config.url = plain_url(&section, plain, folder),
+        (Some(plain), None) => config.url = plain_url(&section, &plain, folder),
         (None, Some(secret)) => config.url = StoreUrl::Secret(secret.value),
         (None, None) => {
             if !["url", "url_file", "url_env"]
@@ -87,7 +87,7 @@ pub(super) fn store(root: &Section<'_>, folder: &Path) -> StoreConfig {
     config
 }
 
-fn plain_url(section: &Section<'_>, url: Placed<String>, folder: &Path) -> StoreUrl {
+fn plain_url(section: &Section<'_>, url: &Placed<String>, folder: &Path) -> StoreUrl {
     if let Err(problem) = store_url::check(&url.value) {
         section.fault(FaultCode::BadValue, &url.place, problem);
     } else if store_url::has_password(&url.value) {
@@ -153,11 +153,11 @@ pub(super) fn tokens(root: &Section<'_>, folder: &Path) -> Vec<TokenConfig> {
         if name.is_none() && !section.has("name") {
             section.missing("name", "who has the token");
         }
-        if let Some(name) = &name {
-            if tokens.iter().any(|token| token.name == name.value) {
-                let message = format!("another token is called {:?} already", name.value);
-                section.fault(FaultCode::BadValue, &name.place, message);
-            }
+        if let Some(name) = &name
+            && tokens.iter().any(|token| token.name == name.value)
+        {
+            let message = format!("another token is called {:?} already", name.value);
+            section.fault(FaultCode::BadValue, &name.place, message);
         }
         refuse_inline(&section, "token", "token_file or token_env");
         let token = secret(&section, "token_file", "token_env", folder);

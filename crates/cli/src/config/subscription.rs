@@ -156,10 +156,10 @@ fn push(name: &str, subscription: &Section<'_>, folder: &Path) -> Option<PushCon
     let named = sections::secret(&section, "secret_file", "secret_env", folder);
     let timeout_ms = section.duration_ms("timeout", "timeout_ms");
     let probe = section.text("probe");
-    if let Some(probe) = &probe {
-        if let Err(problem) = target::check(&probe.value) {
-            section.fault(FaultCode::BadValue, &probe.place, problem);
-        }
+    if let Some(probe) = &probe
+        && let Err(problem) = target::check(&probe.value)
+    {
+        section.fault(FaultCode::BadValue, &probe.place, problem);
     }
     let made = folder.join(".onceward").join(secret::made_file_name(name));
     let is_open = match &url {

@@ -1,0 +1,12 @@
+//! One module per noun; each holds its options and what they do.
+
+pub mod backlog;
+pub mod doctor;
+pub mod explain;
+pub mod init;
+pub mod migrate;
+pub mod operation;
+pub mod quarantine;
+pub mod send;
+pub mod subscription;
+pub mod up;

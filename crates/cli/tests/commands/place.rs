@@ -1,0 +1,251 @@
+//! A folder with a configuration and a store, and the program run in it.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use onceward_testkit::postgres::TestDatabase;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longest wait for anything that should happen soon.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// A folder with a store.
+pub(crate) struct Place {
+    folder: TempDir,
+    database: Option<TestDatabase>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    fn of(output: &Output) -> Self {
+        Self {
+            code: output.status.code().expect("ended by itself"),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Asserts the exit status.
+    #[track_caller]
+    pub(crate) fn ended(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    /// Standard output as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:#?}"))
+    }
+
+    /// Asserts that standard error contains each part.
+    #[track_caller]
+    pub(crate) fn says(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.err.contains(part), "no {part:?} in {self:#?}");
+        }
+        self
+    }
+}
+
+impl Place {
+    pub(crate) fn sqlite() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            database: None,
+        }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            database: Some(TestDatabase::lease().await),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) const fn is_sqlite(&self) -> bool {
+        self.database.is_none()
+    }
+
+    /// The `[store]` section.
+    pub(crate) fn store_section(&self) -> String {
+        match &self.database {
+            None => "[store]\nurl = \"sqlite:onceward.db\"\n".to_owned(),
+            Some(database) => {
+                // The address may hold a password, which the file must not.
+                std::fs::write(self.path("store.url"), database.url()).unwrap();
+                "[store]\nurl_file = \"store.url\"\n".to_owned()
+            }
+        }
+    }
+
+    /// Writes `onceward.toml`: the store, a listener on any port, and `rest`.
+    pub(crate) fn configure(&self, rest: &str) {
+        let store = self.store_section();
+        let text = format!("{store}\n[http]\nlisten = \"127.0.0.1:0\"\n\n{rest}");
+        std::fs::write(self.path("onceward.toml"), text).unwrap();
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+        command.current_dir(self.folder.path()).args(args);
+        for name in [
+            "ONCEWARD_STORE",
+            "ONCEWARD_CONFIG",
+            "ONCEWARD_LOG",
+            "NO_COLOR",
+        ] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Ran::of(&self.command(args).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// Runs a command with a text on standard input.
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &str) -> Ran {
+        let mut command = self.command(args);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).unwrap();
+        drop(stdin);
+        Ran::of(&child.wait_with_output().unwrap())
+    }
+
+    /// Starts a command and leaves it running.
+    pub(crate) fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// Starts the daemon and waits until it is ready.
+    pub(crate) fn up(&self, args: &[&str]) -> Daemon {
+        self.up_with_env(args, &[])
+    }
+
+    /// The same with more in the environment.
+    pub(crate) fn up_with_env(&self, args: &[&str], env: &[(&str, &str)]) -> Daemon {
+        let mut command = self.command(&["up", "--json"]);
+        command.envs(env.iter().copied());
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        command.stderr(std::fs::File::create(self.path("up.log")).unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        let log = self.path("up.log");
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| {
+            panic!("{e}: {line:?}\n{}", std::fs::read_to_string(&log).unwrap())
+        });
+        assert_eq!(ready["event"], "ready");
+        Daemon {
+            child,
+            url: ready["url"].as_str().unwrap().to_owned(),
+            log,
+        }
+    }
+}
+
+/// A running daemon, killed when dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) url: String,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Asks to stop, and waits for the end. Returns the exit status.
+    pub(crate) fn stop(mut self) -> i32 {
+        self.signal(rustix::process::Signal::TERM);
+        let status = wait(&mut self.child, &self.log);
+        status.expect("the daemon ended by itself")
+    }
+
+    /// Waits for the end without asking.
+    pub(crate) fn ended(mut self) -> i32 {
+        wait(&mut self.child, &self.log).expect("the daemon ended by itself")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Already over in most cases.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for the end of a process; `None` when a signal ended it.
+fn wait(child: &mut Child, log: &Path) -> Option<i32> {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if started.elapsed() > SOON {
+            panic!(
+                "did not end:\n{}",
+                std::fs::read_to_string(log).unwrap_or_default()
+            );
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// One CloudEvent as a line of JSON.
+pub(crate) fn event(id: &str, message_type: &str, subject: &str, data: &str) -> String {
+    format!(
+        "{{\"specversion\":\"1.0\",\"id\":\"{id}\",\"source\":\"/test\",\"type\":\"{message_type}\",\
+         \"subject\":\"{subject}\",\"data\":{data}}}\n"
+    )
+}
+
+/// One event type without a subscription to push.
+pub(crate) const ONE_TYPE: &str = "[message.\"order.accepted\"]\n";
+
+/// One event type that a service of its own takes.
+pub(crate) fn push_to(url: &str) -> String {
+    format!(
+        "[message.\"order.accepted\"]\n\n[subscription.hook]\nmessages = [\"order.accepted\"]\n\
+         start = \"earliest\"\nlanes = 16\nretry = {{ base = \"10ms\", cap = \"50ms\" }}\n\
+         push = {{ url = \"{url}\" }}\n"
+    )
+}
