@@ -158,3 +158,51 @@ begin
     return old_era + 1;
 end
 $$;
+
+-- Notes which ranges of the log the sequence has left behind. The snapshot is taken after the
+-- sequence was seen beyond the range, so every transaction that drew from it is below its xmax.
+create function onceward.close_ranges(now timestamptz) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    last bigint;
+begin
+    select s.last_value into last from onceward.outbox_seq s;
+    update onceward.ranges r
+    set closed_at = close_ranges.now,
+        closing_xmax = pg_snapshot_xmax(pg_current_snapshot())::text::xid8
+    where r.closed_at is null and r.next <= last;
+end
+$$;
+
+-- Moves the sequence on to the next range, so that what is there can go as a whole one day. Only
+-- forward, only when far below the border, and by one caller at a time: a sequence set back would
+-- give out numbers twice.
+create function onceward.cut(older_than timestamptz) returns boolean
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    last bigint;
+    here onceward.ranges;
+    oldest timestamptz;
+begin
+    if not pg_try_advisory_xact_lock(8029464471091019774) then
+        return false;
+    end if;
+    select s.last_value into last from onceward.outbox_seq s;
+    select * into here from onceward.ranges r where r.first <= last and r.next > last;
+    if not found or last > here.next - 1073741824
+        or not exists (select 1 from onceward.ranges r where r.first = here.next) then
+        return false;
+    end if;
+    execute format('select o.recorded_at from onceward.outbox o
+        where o.seq >= %s and o.seq < %s order by o.seq limit 1', here.first, here.next) into oldest;
+    if oldest is null or oldest > cut.older_than then
+        return false;
+    end if;
+    perform setval('onceward.outbox_seq', here.next, false);
+    return true;
+end
+$$;

@@ -21,14 +21,14 @@ impl Clock {
 
     /// A clock that stands at `now` until it is moved.
     #[must_use]
-    pub fn manual(now: Timestamp) -> Self {
+    pub fn fixed(now: Timestamp) -> Self {
         Self(Some(Arc::new(AtomicI64::new(now.as_micros()))))
     }
 
-    /// Moves a manual clock by `millis` milliseconds. Does nothing to the database's clock.
-    pub fn advance_ms(&self, millis: i64) {
+    /// Moves a fixed clock on by `by_ms` milliseconds; clones move together. Does nothing to the database's clock.
+    pub fn advance_ms(&self, by_ms: u64) {
         if let Some(micros) = &self.0 {
-            micros.fetch_add(millis.saturating_mul(1000), Ordering::SeqCst);
+            micros.fetch_add(i64::try_from(by_ms).unwrap_or(i64::MAX).saturating_mul(1000), Ordering::SeqCst);
         }
     }
 

@@ -12,6 +12,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::effects::fenced;
+use crate::era::{Eras, carry_over, eras};
 use crate::error::while_doing;
 use crate::log::check_home;
 use crate::session::{Postgres, moment};
@@ -82,7 +83,8 @@ impl Lanes for Postgres {
         let offers: Result<Vec<_>, sqlx::Error> = rows.iter().map(read_offer).collect();
         let mut offers = offers.map_err(while_doing(TAKE))?;
         offers.retain(|offer| offer.owner.is_none() || offer.owner_ended);
-        let taken = give(tx.connection(), &request, &offers).await?;
+        let eras = eras(tx.connection()).await?;
+        let taken = give(tx.connection(), &request, &offers, &eras).await?;
         stop_running(tx.connection(), request.subscription, &offers, self.now()).await?;
         tx.commit(TAKE).await?;
         Ok(taken)
@@ -330,8 +332,10 @@ async fn give(
     connection: &mut PgConnection,
     request: &Take<'_>,
     offers: &[Offer],
+    eras: &Eras,
 ) -> Result<Vec<TakenLane>, StoreError> {
     let mut records: HashMap<&str, HashMap<(u16, u64), Position>> = HashMap::new();
+    let mut carried: Vec<(Position, Position)> = Vec::new();
     let mut taken = Vec::with_capacity(offers.len());
     for offer in offers {
         let mut position = read_position(&offer.position)?;
@@ -344,10 +348,19 @@ async fn give(
             let record = record.and_then(|r| r.get(&(offer.lane, offer.epoch as u64)));
             position = record.cloned().unwrap_or(position);
         }
+        // Lanes mostly stand together: one answer for all that do.
+        let carried = match carried.iter().find(|(from, _)| *from == position) {
+            Some((_, to)) => to.clone(),
+            None => {
+                let to = carry_over(connection, eras, position.clone()).await?;
+                carried.push((position, to.clone()));
+                to
+            }
+        };
         taken.push(TakenLane {
             lane: offer.lane,
             epoch: offer.epoch as u64 + 1,
-            position,
+            position: carried,
             is_suspect: offer.is_suspect(),
             not_before: offer.not_before.map(moment),
         });

@@ -22,10 +22,14 @@ mod era;
 mod error;
 mod lanes;
 mod log;
+mod retention;
 mod row;
 mod schema;
 mod session;
 mod snapshot;
+mod status;
+mod upkeep;
+mod waiting;
 
 pub use append::{Parameter, append_statement};
 pub use clock::Clock;

@@ -9,29 +9,30 @@ use serde_json::json;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
+use crate::era::Era;
 use crate::error::while_doing;
 use crate::row::read_row;
 use crate::session::{Postgres, Tx};
-use crate::snapshot::{everything, list, read_snapshot};
+use crate::snapshot::{is_seal, list, read_snapshot};
 
 const ACTION: &str = "read the log";
 
 impl Log for Postgres {
     async fn read(&self, request: ReadPage<'_>) -> Result<Page, StoreError> {
+        if let Some(within) = request.from.within.as_ref().filter(|w| is_seal(&w.until)) {
+            self.ground_of(request.from.era).await?;
+            return self.read_sealed(&request, within).await;
+        }
         let (seen_era, mut is_unordered) = self.seen.get();
         if seen_era != request.from.era {
-            let ground = self.ground().await?;
-            if ground.era != request.from.era {
-                return self.read_sealed(&ground, &request).await;
-            }
-            is_unordered = ground.is_unordered;
+            is_unordered = self.ground_of(request.from.era).await?.is_unordered;
         }
         loop {
             let page = page_sql(&request, is_unordered);
             let rows = self.look(&[include_str!("../sql/log/floor.sql"), &page]).await?;
             let (ground, rows) = self.stand_on(&rows)?;
             if ground.era != request.from.era {
-                return self.read_sealed(&ground, &request).await;
+                return Err(wrong_era(request.from.era));
             }
             if ground.is_unordered && !is_unordered {
                 is_unordered = true;
@@ -82,14 +83,6 @@ pub(crate) struct Ground {
     is_unordered: bool,
 }
 
-/// An era as kept.
-pub(crate) struct Era {
-    pub(crate) era: u32,
-    pub(crate) opening: Snapshot,
-    pub(crate) sealed_seq: u64,
-    pub(crate) trusted_seq: u64,
-}
-
 impl Postgres {
     /// Runs statements in one read-only transaction and one trip, each with a snapshot of its own.
     pub(crate) async fn look(&self, statements: &[&str]) -> Result<Vec<PgRow>, StoreError> {
@@ -128,48 +121,37 @@ impl Postgres {
         Ok((ground, others))
     }
 
-    async fn ground(&self) -> Result<Ground, StoreError> {
+    /// What a reader in `era` stands on; refused when the database is in another one.
+    async fn ground_of(&self, era: u32) -> Result<Ground, StoreError> {
         let rows = self.look(&[include_str!("../sql/log/floor.sql")]).await?;
-        Ok(self.stand_on(&rows)?.0)
+        let (ground, _) = self.stand_on(&rows)?;
+        if ground.era == era { Ok(ground) } else { Err(wrong_era(era)) }
     }
 
-    /// All eras, oldest first.
-    pub(crate) async fn eras(&self) -> Result<Vec<Era>, StoreError> {
-        let rows = self.look(&[include_str!("../sql/log/eras.sql")]).await?;
-        let eras: Result<_, sqlx::Error> = rows.iter().map(read_era).collect();
-        eras.map_err(while_doing(ACTION))
-    }
-
-    /// Reads on in an era that is over: in plain order, then into the next era.
+    /// Reads on in an era that is over: in plain order, then into the next one.
     async fn read_sealed(
         &self,
-        ground: &Ground,
         request: &ReadPage<'_>,
+        within: &Within,
     ) -> Result<Page, StoreError> {
         let from = request.from;
         let eras = self.eras().await?;
-        let find = |era: u32| eras.iter().find(|e| e.era == era);
-        let (Some(sealed), Some(next)) = (find(from.era), find(from.era + 1)) else {
-            let text = format!("era {} is not one of this database, whose era is {}", from.era, ground.era);
-            return Err(StoreError::found(StoreErrorKind::WrongEra, ACTION, text));
-        };
-        let before = find(from.era.wrapping_sub(1)).map_or(0, |e| e.sealed_seq);
-        let sql = sealed_sql(request, sealed, before);
+        let sealed = eras.sealed_at(within.until.floor).ok_or_else(|| wrong_era(from.era))?;
+        let sql = sealed_sql(request, within, sealed);
         let rows = self.look(&[&sql]).await?;
         let (rows, is_complete) = read_rows(&rows).map_err(while_doing(ACTION))?;
         let next = match rows.last() {
-            Some(last) if !is_complete => Position {
-                era: from.era,
-                after: from.after.clone(),
-                within: Some(Within {
-                    until: everything(sealed.sealed_seq),
-                    seq: last.seq,
-                }),
-            },
-            _ => Position::at(next.era, next.opening.clone()),
+            Some(last) if !is_complete => from.reach(&within.until, last.seq),
+            _ => eras.after(sealed),
         };
         Ok(Page { rows, next })
     }
+}
+
+/// The error for a position of an era that is over, or of another database.
+pub(crate) fn wrong_era(era: u32) -> StoreError {
+    let text = format!("the position is of era {era}, which is not this database's; lanes taken anew go on");
+    StoreError::found(StoreErrorKind::WrongEra, ACTION, text)
 }
 
 /// Refuses standbys, and databases that are not the one the positions belong to.
@@ -190,19 +172,7 @@ pub(crate) fn check_home(
     Ok(())
 }
 
-fn read_era(row: &PgRow) -> Result<Era, sqlx::Error> {
-    let floor: i64 = row.try_get("opening_floor")?;
-    let opening: String = row.try_get("opening")?;
-    let number = |name| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(name)?.unwrap_or(0));
-    Ok(Era {
-        era: row.try_get::<i32, _>("era")? as u32,
-        opening: parse_snapshot(&opening, floor as u64)?,
-        sealed_seq: number("sealed_seq")? as u64,
-        trusted_seq: number("trusted_seq")? as u64,
-    })
-}
-
-fn parse_snapshot(text: &str, floor: u64) -> Result<Snapshot, sqlx::Error> {
+pub(crate) fn parse_snapshot(text: &str, floor: u64) -> Result<Snapshot, sqlx::Error> {
     read_snapshot(text, floor)
         .ok_or_else(|| sqlx::Error::Decode("the server's snapshot is not readable".into()))
 }
@@ -238,7 +208,7 @@ pub(crate) fn render(statement: &str, literals: &[String]) -> String {
     rendered
 }
 
-fn array(xids: &[u64]) -> String {
+pub(crate) fn array(xids: &[u64]) -> String {
     format!("{{{}}}", list(xids))
 }
 
@@ -271,24 +241,14 @@ fn page_sql(request: &ReadPage<'_>, is_unordered: bool) -> String {
     }
 }
 
-fn sealed_sql(request: &ReadPage<'_>, sealed: &Era, before: u64) -> String {
-    let from = request.from;
-    // A page of the sealed era ends at a place behind which everything is done. Before the first,
-    // the old position may stand inside a tick, and both its snapshots say what is behind.
-    let (cursor, until, within_seq) = match &from.within {
-        Some(w) if w.until.xmin == u64::MAX => (w.seq, Snapshot::origin(), 0),
-        Some(w) => (0, w.until.clone(), w.seq),
-        None => (0, Snapshot::origin(), 0),
-    };
+fn sealed_sql(request: &ReadPage<'_>, within: &Within, sealed: &Era) -> String {
+    let after = &request.from.after;
     let literals = [
-        cursor.max(before).to_string(),
+        within.seq.max(sealed.first_seq).to_string(),
         sealed.sealed_seq.to_string(),
         sealed.trusted_seq.to_string(),
-        from.after.xmax.to_string(),
-        array(&from.after.xip),
-        until.xmax.to_string(),
-        array(&until.xip),
-        within_seq.to_string(),
+        after.xmax.to_string(),
+        array(&after.xip),
         request.rows_max.max(1).to_string(),
         request.bytes_max.min(i64::MAX as u64).to_string(),
     ];

@@ -117,10 +117,11 @@ impl Postgres {
 
     fn over(effects: PgPool, options: Options) -> Self {
         let target = effects.connect_options();
-        let beside = |size| pool(size, options).connect_lazy_with(target.as_ref().clone());
+        let beside = |size: u32| pool(size, options).connect_lazy_with(target.as_ref().clone());
         Self {
             leases: beside(options.lease_connections),
-            reads: beside(options.read_connections),
+            // Upkeep holds one, works on another and may need a third to call the second off.
+            reads: beside(options.read_connections.max(3)),
             effects,
             clock: Clock::database(),
             source: None,

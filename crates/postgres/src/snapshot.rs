@@ -40,8 +40,13 @@ pub(crate) fn read_position(text: &str) -> Result<Position, StoreError> {
         .map_err(|error| StoreError::new(StoreErrorKind::Other, "read a position", error))
 }
 
-/// Sees every transaction: ends the one tick of an era that is over.
-pub(crate) fn everything(floor: u64) -> Snapshot {
+/// Whether this is the end of the one tick of an era that is over, see [`seal`].
+pub(crate) fn is_seal(snapshot: &Snapshot) -> bool {
+    snapshot.xmin == u64::MAX
+}
+
+/// Sees every transaction: the end of an era whose last row is `floor`.
+pub(crate) fn seal(floor: u64) -> Snapshot {
     Snapshot {
         xmin: u64::MAX,
         xmax: u64::MAX,
@@ -65,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_sees_rows_of_any_cluster() {
-        assert!(everything(0).sees(i64::MAX as u64));
+    fn a_seal_sees_rows_of_any_cluster() {
+        assert!(seal(0).sees(i64::MAX as u64));
     }
 }

@@ -1,1 +1,1 @@
-select era, opening, opening_floor, sealed_seq, trusted_seq from onceward.eras order by era
+select e.era, e.opening, e.opening_floor, e.sealed_seq, e.trusted_seq from onceward.eras e order by e.era

@@ -1,20 +1,17 @@
 -- Rows of a sealed era in plain order, without those that the old position had behind it. $1 rows
 -- up to here are behind, $2 last row of the era, $3 rows above this may carry transaction ids of
--- another cluster, $4 and $5 the old position's xmax and open transactions, $6 to $8 the same of
--- the tick it stood in ($8 its sequence), $9 rows, $10 bytes.
+-- another cluster, $4 and $5 the old position's xmax and open transactions, $6 rows, $7 bytes.
 with merged as (
     select u.* from (
         select o.* from onceward.outbox o
         where o.seq > $1::bigint
           and o.seq <= $2::bigint
           and not (o.seq <= $3::bigint and o.xid < $4::xid8 and o.xid <> all ($5::xid8[]))
-          and not (o.seq <= least($3::bigint, $8::bigint)
-                   and o.xid < $6::xid8 and o.xid <> all ($7::xid8[]))
         order by o.seq
-        limit $9::bigint + 1
+        limit $6::bigint + 1
     ) u
     order by u.seq
-    limit $9::bigint + 1
+    limit $6::bigint + 1
 ), weighed as (
     select
         m.*,
@@ -26,7 +23,7 @@ with merged as (
     window by_seq as (order by m.seq)
 ), page as (
     select * from weighed w
-    where w.place <= $9::bigint and (w.place = 1 or w.bytes_before < $10::bigint)
+    where w.place <= $6::bigint and (w.place = 1 or w.bytes_before < $7::bigint)
 )
 select
     case when coalesce(p.place, 1) = 1 then s.snapshot::text end as snapshot,

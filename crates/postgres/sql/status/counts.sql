@@ -1,0 +1,13 @@
+select s.lanes, s.types,
+    onceward.micros(onceward.moment($2::bigint)) as now,
+    count(*) filter (where d.kind = 'retry') as retry,
+    count(*) filter (where d.kind = 'held') as held,
+    count(*) filter (where d.kind = 'running') as running,
+    count(*) filter (where d.kind = 'operator') as operator,
+    onceward.micros(min(d.first_deferred_at)) as oldest_deferred_at,
+    (select count(*) from onceward.cases c
+     where c.subscription = $1::text and c.state = 'open') as quarantined
+from onceward.subscriptions s
+left join onceward.deferrals d on d.subscription = s.subscription
+where s.subscription = $1::text
+group by s.subscription, s.lanes, s.types

@@ -1,0 +1,16 @@
+-- Subscriptions that take a message, with what holds it up there.
+select s.subscription, s.lanes, l.epoch, l.owner, l.position,
+    d.kind, onceward.micros(d.due_at) as due_at, d.failures, d.deaths, d.waits, d.failure,
+    greatest(0, floor(extract(epoch from onceward.moment($5::bigint) - d.first_deferred_at) * 1000))::bigint
+        as age_ms,
+    c.case_id, c.reason
+from onceward.subscriptions s
+join onceward.lanes l
+    on l.subscription = s.subscription and l.lane = $4::integer * s.lanes / 1024
+left join onceward.deferrals d on d.subscription = s.subscription and d.seq = $1::bigint
+left join onceward.cases c
+    on c.subscription = s.subscription and c.seq = $1::bigint and c.state = 'open'
+where $2::text = any (s.types)
+  and (l.not_before is null
+       or l.not_before <= 'epoch'::timestamptz + $3::bigint * interval '1 microsecond')
+order by s.subscription

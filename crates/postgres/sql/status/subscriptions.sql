@@ -1,0 +1,1 @@
+select subscription from onceward.subscriptions order by subscription

@@ -1,0 +1,1 @@
+select onceward.close_ranges(onceward.moment($1::bigint))

@@ -1,0 +1,1 @@
+select pg_catalog.pg_try_advisory_xact_lock(8029464471091019775) as is_mine

@@ -1,0 +1,1 @@
+select pg_catalog.set_config('lock_timeout', '1000', true)

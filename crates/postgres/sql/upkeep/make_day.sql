@@ -1,0 +1,1 @@
+select onceward.make_day($1::text::date)

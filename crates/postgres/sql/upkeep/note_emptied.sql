@@ -1,0 +1,4 @@
+update onceward.ranges set emptied_at = onceward.moment($2::bigint)
+where leaf = $1::text
+  and not exists (
+    select 1 from onceward.deferrals d where d.seq >= ranges.first and d.seq < ranges.next)

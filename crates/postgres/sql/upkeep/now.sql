@@ -1,0 +1,1 @@
+select onceward.micros(onceward.moment($1::bigint)) as now

@@ -1,0 +1,249 @@
+//! What an operator or a caller may ask.
+
+use std::collections::HashMap;
+
+use onceward_core::Position;
+use onceward_core::store::{
+    Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
+    Status, StoreError, StoreErrorKind,
+};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row as _};
+
+use crate::deferrals::{read_failure, read_spent};
+use crate::effects::read_ending;
+use crate::era::{Eras, eras};
+use crate::error::while_doing;
+use crate::lanes::latest_positions;
+use crate::session::{Postgres, moment};
+use crate::snapshot::read_position;
+use crate::waiting::count_waiting;
+
+const FOLLOW: &str = "follow an operation";
+const COUNT: &str = "count the backlog";
+
+impl Status for Postgres {
+    async fn operation(&self, query: OperationQuery<'_>) -> Result<Vec<MessageStatus>, StoreError> {
+        let mut tx = self.read_tx(FOLLOW).await?;
+        let connection = tx.connection();
+        let statement = sqlx::query(include_str!("../sql/status/operation.sql"))
+            .bind(query.operation)
+            .bind(i64::from(query.rows_max));
+        let rows = statement.fetch_all(&mut *connection).await.map_err(while_doing(FOLLOW))?;
+        let mut follower = Follower {
+            eras: eras(connection).await?,
+            records: HashMap::new(),
+            now: self.now(),
+        };
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let message = Found::read(row).map_err(while_doing(FOLLOW))?;
+            found.push(follower.follow(connection, message).await?);
+        }
+        tx.roll_back().await;
+        Ok(found)
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<String>, StoreError> {
+        const ACTION: &str = "list subscriptions";
+        let mut tx = self.read_tx(ACTION).await?;
+        let query = sqlx::query_scalar(include_str!("../sql/status/subscriptions.sql"));
+        let names = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        tx.roll_back().await;
+        Ok(names)
+    }
+
+    async fn backlog(&self, query: BacklogQuery<'_>) -> Result<Backlog, StoreError> {
+        let mut tx = self.read_tx(COUNT).await?;
+        let connection = tx.connection();
+        let statement = sqlx::query(include_str!("../sql/status/counts.sql"))
+            .bind(query.subscription)
+            .bind(self.now());
+        let counts = statement.fetch_optional(&mut *connection).await.map_err(while_doing(COUNT))?;
+        let Some(counts) = counts else {
+            let text = format!("no subscription is called {:?}", query.subscription);
+            return Err(StoreError::found(StoreErrorKind::Refused, COUNT, text));
+        };
+        let statement = sqlx::query(include_str!("../sql/status/lanes.sql"))
+            .bind(query.subscription)
+            .bind(self.now());
+        let lanes = statement.fetch_all(&mut *connection).await.map_err(while_doing(COUNT))?;
+        let mut backlog =
+            read_backlog(query.subscription, &counts, &lanes).map_err(while_doing(COUNT))?;
+        count_waiting(connection, &query, &counts, &lanes, &mut backlog).await?;
+        tx.roll_back().await;
+        Ok(backlog)
+    }
+}
+
+/// A message of an operation.
+struct Found {
+    xid: u64,
+    seq: i64,
+    slot: i16,
+    status: MessageStatus,
+}
+
+impl Found {
+    fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
+        let xid: String = row.try_get("xid")?;
+        Ok(Self {
+            xid: xid.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+            seq: row.try_get("seq")?,
+            slot: row.try_get("slot")?,
+            status: MessageStatus {
+                id: row.try_get("id")?,
+                source: row.try_get("source")?,
+                message_type: row.try_get("type")?,
+                operation: row.try_get("operation")?,
+                subject: row.try_get("aggregateid")?,
+                recorded_at: moment(row.try_get("recorded_at")?),
+                subscriptions: Vec::new(),
+            },
+        })
+    }
+}
+
+/// Where an owner stands, by lane and epoch.
+type Records = HashMap<(u16, u64), Position>;
+
+/// What is the same for all messages of one question.
+struct Follower {
+    eras: Eras,
+    /// By subscription and owner.
+    records: HashMap<(String, String), Records>,
+    now: Option<i64>,
+}
+
+impl Follower {
+    async fn follow(
+        &mut self,
+        connection: &mut PgConnection,
+        mut message: Found,
+    ) -> Result<MessageStatus, StoreError> {
+        let query = sqlx::query(include_str!("../sql/status/interested.sql"))
+            .bind(message.seq)
+            .bind(&message.status.message_type)
+            .bind(message.status.recorded_at.as_micros())
+            .bind(i32::from(message.slot))
+            .bind(self.now);
+        let interested = query.fetch_all(&mut *connection).await.map_err(while_doing(FOLLOW))?;
+        for row in &interested {
+            let subscription: String = row.try_get("subscription").map_err(while_doing(FOLLOW))?;
+            let state = match held_up(row).map_err(while_doing(FOLLOW))? {
+                Some(state) => state,
+                None => match finished(connection, &message, &subscription).await? {
+                    Some(state) => state,
+                    None => self.on_its_way(connection, &message, &subscription, row).await?,
+                },
+            };
+            message.status.subscriptions.push((subscription, state));
+        }
+        Ok(message.status)
+    }
+
+    /// Delivered or pending, by the position of the message's lane.
+    async fn on_its_way(
+        &mut self,
+        connection: &mut PgConnection,
+        message: &Found,
+        subscription: &str,
+        row: &PgRow,
+    ) -> Result<MessageState, StoreError> {
+        let read = || {
+            let slot = i32::from(message.slot);
+            let lane = slot * row.try_get::<i32, _>("lanes")? / 1024;
+            Ok((
+                (lane as u16, row.try_get::<i64, _>("epoch")? as u64),
+                row.try_get::<Option<String>, _>("owner")?,
+                row.try_get::<String, _>("position")?,
+            ))
+        };
+        let (lane, owner, kept) = read().map_err(while_doing(FOLLOW))?;
+        let mut position = read_position(&kept)?;
+        if let Some(owner) = owner {
+            let key = (subscription.to_owned(), owner);
+            if !self.records.contains_key(&key) {
+                let latest = latest_positions(connection, subscription, &key.1).await?;
+                self.records.insert(key.clone(), latest);
+            }
+            let record = self.records.get(&key).and_then(|records| records.get(&lane));
+            position = record.cloned().unwrap_or(position);
+        }
+        let is_past = self.eras.is_past(&position, message.xid, message.seq as u64);
+        Ok(if is_past { MessageState::Delivered } else { MessageState::Pending })
+    }
+}
+
+/// Quarantined or deferred.
+fn held_up(row: &PgRow) -> Result<Option<MessageState>, sqlx::Error> {
+    if let Some(case_id) = row.try_get("case_id")? {
+        let reason = row.try_get("reason")?;
+        return Ok(Some(MessageState::Quarantined { case_id, reason }));
+    }
+    let Some(kind) = row.try_get("kind")? else {
+        return Ok(None);
+    };
+    Ok(Some(MessageState::Deferred {
+        kind,
+        due_at: row.try_get::<Option<i64>, _>("due_at")?.map(moment),
+        spent: read_spent(row)?,
+        failure: read_failure(row.try_get("failure")?)?,
+    }))
+}
+
+async fn finished(
+    connection: &mut PgConnection,
+    message: &Found,
+    subscription: &str,
+) -> Result<Option<MessageState>, StoreError> {
+    let status = &message.status;
+    let query = sqlx::query(include_str!("../sql/status/finished.sql"))
+        .bind(subscription)
+        .bind(&status.source)
+        .bind(&status.message_type)
+        .bind(&status.id)
+        .bind(message.seq.to_string())
+        .bind(&status.operation)
+        .bind(status.recorded_at.as_micros());
+    let row = query.fetch_optional(connection).await.map_err(while_doing(FOLLOW))?;
+    let read = |row: PgRow| {
+        Ok(MessageState::Finished {
+            ending: read_ending(row.try_get("ending")?),
+            finished_at: moment(row.try_get("finished_at")?),
+            result: row.try_get("result")?,
+        })
+    };
+    row.map(read).transpose().map_err(while_doing(FOLLOW))
+}
+
+fn read_backlog(
+    subscription: &str,
+    counts: &PgRow,
+    lanes: &[PgRow],
+) -> Result<Backlog, sqlx::Error> {
+    let count = |name| Ok::<_, sqlx::Error>(counts.try_get::<i64, _>(name)? as u64);
+    let lanes = lanes.iter().map(|row| {
+        Ok(LaneOwner {
+            lane: row.try_get::<i32, _>("lane")? as u16,
+            owner: row.try_get("description")?,
+            is_live: row.try_get("is_live")?,
+        })
+    });
+    Ok(Backlog {
+        subscription: subscription.to_owned(),
+        waiting: 0,
+        waiting_is_lower_bound: false,
+        oldest_waiting_at: None,
+        deferred: DeferredCounts {
+            retry: count("retry")?,
+            held: count("held")?,
+            running: count("running")?,
+            operator: count("operator")?,
+        },
+        oldest_deferred_at: counts.try_get::<Option<i64>, _>("oldest_deferred_at")?.map(moment),
+        quarantined: count("quarantined")?,
+        lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
+        now: moment(counts.try_get("now")?),
+    })
+}

@@ -1,0 +1,56 @@
+//! The suite that every store passes.
+
+use onceward_core::Timestamp;
+use onceward_core::store::Schema;
+use onceward_postgres::{Clock, Postgres};
+use onceward_testkit::postgres::TestDatabase;
+use onceward_testkit::suite::{Capabilities, Fixture};
+
+/// A migrated database of its own.
+struct PostgresFixture {
+    store: Postgres,
+    clock: Clock,
+    database: TestDatabase,
+}
+
+impl PostgresFixture {
+    async fn new() -> Self {
+        let database = TestDatabase::lease().await;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.expect("the clock is past 1970").as_micros();
+        let clock = Clock::fixed(Timestamp::from_micros(now as i64));
+        let store = open(&database, &clock).await;
+        store.migrate().await.expect("the tables can be made");
+        Self { store, clock, database }
+    }
+}
+
+async fn open(database: &TestDatabase, clock: &Clock) -> Postgres {
+    let store = Postgres::connect(database.url()).await;
+    store.expect("the database can be reached").with_clock(clock.clone())
+}
+
+impl Fixture for PostgresFixture {
+    type Store = Postgres;
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            has_concurrent_writers: true,
+            removes_single_log_rows: false,
+        }
+    }
+
+    fn store(&self) -> &Postgres {
+        &self.store
+    }
+
+    async fn second(&self) -> Postgres {
+        open(&self.database, &self.clock).await
+    }
+
+    fn advance_ms(&self, by_ms: u64) {
+        self.clock.advance_ms(by_ms);
+    }
+}
+
+onceward_testkit::store_suite!(PostgresFixture::new().await);
