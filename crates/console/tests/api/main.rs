@@ -7,5 +7,6 @@ mod client;
 mod guard;
 mod health;
 mod operations;
+mod postgres;
 mod refuse;
 mod server;
