@@ -51,9 +51,16 @@ pub fn decide(
                 return quarantine(end.code(), spent);
             }
             let delay_ms = policy.delay_ms(spent.failures.saturating_add(spent.deaths), random);
-            let asked_ms = failure.retry_after_ms().unwrap_or(0).min(RETRY_AFTER_MAX_MS);
+            let asked_ms = failure
+                .retry_after_ms()
+                .unwrap_or(0)
+                .min(RETRY_AFTER_MAX_MS);
             let due_in_ms = Some(delay_ms.max(asked_ms));
-            Disposition::Defer { kind: DeferralKind::Retry, due_in_ms, spent }
+            Disposition::Defer {
+                kind: DeferralKind::Retry,
+                due_in_ms,
+                spent,
+            }
         }
         Class::RateLimited => {
             let spent = waited(before);
@@ -66,7 +73,11 @@ pub fn decide(
                 }
                 None => policy.delay_ms(spent.waits, random),
             };
-            Disposition::Defer { kind: DeferralKind::Retry, due_in_ms: Some(window_ms), spent }
+            Disposition::Defer {
+                kind: DeferralKind::Retry,
+                due_in_ms: Some(window_ms),
+                spent,
+            }
         }
         Class::Operator => Disposition::Defer {
             kind: DeferralKind::Operator,
@@ -86,15 +97,24 @@ pub fn after_death(policy: &RetryPolicy, spent: Spent) -> Option<Disposition> {
 }
 
 fn failed(before: Spent) -> Spent {
-    Spent { failures: before.failures.saturating_add(1), ..before }
+    Spent {
+        failures: before.failures.saturating_add(1),
+        ..before
+    }
 }
 
 fn waited(before: Spent) -> Spent {
-    Spent { waits: before.waits.saturating_add(1), ..before }
+    Spent {
+        waits: before.waits.saturating_add(1),
+        ..before
+    }
 }
 
 fn quarantine(reason: &str, spent: Spent) -> Disposition {
-    Disposition::Quarantine { reason: reason.to_owned(), spent }
+    Disposition::Quarantine {
+        reason: reason.to_owned(),
+        spent,
+    }
 }
 
 #[cfg(test)]
@@ -110,7 +130,10 @@ mod tests {
     };
 
     fn spent(failures: u32) -> Spent {
-        Spent { failures, ..Spent::default() }
+        Spent {
+            failures,
+            ..Spent::default()
+        }
     }
 
     #[test]
@@ -134,8 +157,9 @@ mod tests {
         let failure = Failure::rate_limited(5_000, "slow down");
         let mut before = spent(2);
         for waits in 1..=30 {
-            let Disposition::Defer { due_in_ms, spent, .. } =
-                decide(&POLICY, before, &failure, false, u64::MAX)
+            let Disposition::Defer {
+                due_in_ms, spent, ..
+            } = decide(&POLICY, before, &failure, false, u64::MAX)
             else {
                 panic!("a rate limit must defer")
             };
@@ -161,14 +185,21 @@ mod tests {
         let blind = decide(&POLICY, spent(0), &failure, false, 0);
         assert_eq!(blind, quarantine("ambiguous", spent(1)));
         let probed = decide(&POLICY, spent(0), &failure, true, 0);
-        assert!(matches!(probed, Disposition::Defer { kind: DeferralKind::Retry, .. }));
+        assert!(matches!(
+            probed,
+            Disposition::Defer {
+                kind: DeferralKind::Retry,
+                ..
+            }
+        ));
     }
 
     #[test]
     fn an_operator_failure_has_no_due_time() {
         let failure = Failure::operator("gone", "the endpoint is gone");
-        let Disposition::Defer { kind, due_in_ms, .. } =
-            decide(&POLICY, spent(0), &failure, true, 0)
+        let Disposition::Defer {
+            kind, due_in_ms, ..
+        } = decide(&POLICY, spent(0), &failure, true, 0)
         else {
             panic!("must defer")
         };
@@ -177,9 +208,19 @@ mod tests {
 
     #[test]
     fn bc_28_deaths_alone_use_the_budget_up() {
-        let died = |deaths| Spent { deaths, ..Spent::default() };
+        let died = |deaths| Spent {
+            deaths,
+            ..Spent::default()
+        };
         assert_eq!(after_death(&POLICY, died(2)), None);
-        assert_eq!(after_death(&POLICY, died(3)), Some(quarantine("worker_died", died(3))));
-        assert_eq!(after_death(&POLICY, spent(3)), None, "handler failures are judged elsewhere");
+        assert_eq!(
+            after_death(&POLICY, died(3)),
+            Some(quarantine("worker_died", died(3)))
+        );
+        assert_eq!(
+            after_death(&POLICY, spent(3)),
+            None,
+            "handler failures are judged elsewhere"
+        );
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Key {
     pub(super) storing: u32,
     pub(super) due: Due,
     pub(super) is_loading: bool,
+    /// Its first deferred message lies beyond what was read so far.
+    pub(super) awaits_read: bool,
     /// An open case holds the key.
     pub(super) is_case_held: bool,
     /// It stands in the ready queue.
@@ -76,6 +78,7 @@ impl Dispatcher {
             storing: 0,
             due: Due::Now,
             is_loading: false,
+            awaits_read: false,
             is_case_held: false,
             is_ready: false,
         })
@@ -95,7 +98,7 @@ impl Dispatcher {
                 key.is_ready = true;
                 self.ready.push_back(Arc::clone(name));
             }
-        } else if key.is_case_held {
+        } else if key.is_case_held || key.awaits_read {
         } else if key.stored > 0 {
             match key.due {
                 Due::Now => {
@@ -143,10 +146,28 @@ impl Dispatcher {
             return;
         };
         let name = Arc::clone(name);
+        let lane = self
+            .keys
+            .get(&name)
+            .and_then(|key| self.lanes.get(&key.lane));
+        if lane.is_none_or(|lane| lane.cap.is_some()) {
+            // The lane's next owner loads them.
+            return;
+        }
+        if let Some(key) = self.keys.get_mut(&name).filter(|key| key.storing > 0) {
+            // What is being written may belong in front of what was loaded: load again after it.
+            key.is_loading = false;
+            return;
+        }
         let now_ms = self.now_ms;
         let is_all = rows.len() < LOAD_ROWS as usize;
         let mut not_due = false;
         for row in rows {
+            if !self.has_been_read(&name, &row) {
+                not_due = true;
+                self.awaiting_read.push(Arc::clone(&name));
+                break;
+            }
             let has_time = matches!(row.kind, DeferralKind::Retry | DeferralKind::Operator);
             if has_time && row.due_in_ms != Some(0) {
                 not_due = true;
@@ -163,11 +184,33 @@ impl Dispatcher {
             return;
         };
         key.is_loading = false;
+        key.awaits_read = self.awaiting_read.last().is_some_and(|last| *last == name);
         key.stored = match is_all && !not_due {
             true => u64::from(key.storing),
             false => key.stored.max(1),
         };
         self.key_changed(&name);
+    }
+
+    /// After a takeover the log is read again from the position on. A message stored beyond it may
+    /// follow others of its key that were not: it waits until reading has come past it.
+    fn has_been_read(&self, name: &Arc<str>, row: &DeferredRow) -> bool {
+        let lane = self
+            .keys
+            .get(name)
+            .and_then(|key| self.lanes.get(&key.lane));
+        let feed = lane.and_then(|lane| self.feeds.get(&lane.feed));
+        feed.is_none_or(|feed| feed.read_to.is_past(row.row.xid, row.row.seq))
+    }
+
+    /// Reading went on: keys that waited for it are loaded again.
+    pub(super) fn wake_awaiting_keys(&mut self) {
+        for name in std::mem::take(&mut self.awaiting_read) {
+            if let Some(key) = self.keys.get_mut(&name) {
+                key.awaits_read = false;
+                self.key_changed(&name);
+            }
+        }
     }
 
     /// Queues a message that came from the store.

@@ -263,6 +263,8 @@ pub struct Dispatcher {
     next_token: u64,
     batches: BTreeMap<u64, Vec<u64>>,
     next_batch: u64,
+    /// Keys to be loaded again when reading has gone on.
+    awaiting_read: Vec<Arc<str>>,
     due: BinaryHeap<Reverse<(u64, Arc<str>)>>,
     paused_until_ms: u64,
     /// Messages still to be run one by one after an unclean takeover.
@@ -281,7 +283,7 @@ impl Dispatcher {
     #[must_use]
     pub fn new(contract: &SubscriptionContract, batch_max: u32, now_ms: u64) -> Self {
         let concurrency = usize::from(contract.concurrency.max(1));
-        let window_rows = contract.window_rows.max(PAGE_ROWS) as usize;
+        let window_rows = contract.window_rows.max(2 * PAGE_ROWS) as usize;
         Self {
             types: contract.types.iter().cloned().collect(),
             order: contract.order,
@@ -306,6 +308,7 @@ impl Dispatcher {
             next_token: 0,
             batches: BTreeMap::new(),
             next_batch: 0,
+            awaiting_read: Vec::new(),
             due: BinaryHeap::new(),
             paused_until_ms: 0,
             suspects_left: 0,
@@ -464,6 +467,7 @@ impl Dispatcher {
         }
         self.is_dirty |= moved;
         self.store_held(parked);
+        self.wake_awaiting_keys();
     }
 
     /// Puts a row that was read into its place.
