@@ -37,6 +37,7 @@ mod clock;
 mod deferrals;
 mod effects;
 mod error;
+mod fairness;
 mod lanes;
 mod log;
 mod row;

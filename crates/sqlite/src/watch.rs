@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Mutex, watch};
 
 const DATA_VERSION: &str = include_str!("../sql/log/data_version.sql");
@@ -14,15 +15,19 @@ const PAUSE_FIRST: Duration = Duration::from_millis(2);
 /// Longest pause between two looks.
 const PAUSE_LAST: Duration = Duration::from_millis(40);
 
+/// Neither a version nor a sequence.
+const NOT_SEEN: i64 = -1;
+
 pub(crate) struct Watch {
-    /// One connection, always the same: the counter means something only against itself.
-    pool: SqlitePool,
+    options: SqliteConnectOptions,
     /// Who looks holds this; others wait for what the looker finds.
     seen: Mutex<Seen>,
     found: watch::Sender<i64>,
 }
 
 struct Seen {
+    /// Always the same one: the counter means something only against itself.
+    connection: Option<SqliteConnection>,
     data_version: i64,
     head_seq: i64,
     pause: Duration,
@@ -30,17 +35,12 @@ struct Seen {
 
 impl Watch {
     pub(crate) fn new(options: SqliteConnectOptions) -> Self {
-        let pool = SqlitePoolOptions::new()
-            .max_connections(1)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .test_before_acquire(false)
-            .connect_lazy_with(options.pragma("query_only", "ON"));
         Self {
-            pool,
+            options: options.pragma("query_only", "ON"),
             seen: Mutex::new(Seen {
-                data_version: 0,
-                head_seq: -1,
+                connection: None,
+                data_version: NOT_SEEN,
+                head_seq: NOT_SEEN,
                 pause: PAUSE_FIRST,
             }),
             found: watch::Sender::new(0),
@@ -55,11 +55,18 @@ impl Watch {
             _ = found.changed() => return,
         };
         loop {
-            // A file that cannot be read now is looked at again; reading the log tells the error.
-            if self.look(&mut seen).await.unwrap_or(false) {
-                seen.pause = PAUSE_FIRST;
-                self.found.send_replace(seen.head_seq);
-                return;
+            match self.look(&mut seen).await {
+                Ok(true) => {
+                    seen.pause = PAUSE_FIRST;
+                    self.found.send_replace(seen.head_seq);
+                    return;
+                }
+                Ok(false) => {}
+                // Looked at again with a new connection; reading the log tells the error.
+                Err(_) => {
+                    seen.connection = None;
+                    seen.data_version = NOT_SEEN;
+                }
             }
             tokio::time::sleep(seen.pause).await;
             seen.pause = (seen.pause * 5 / 4).min(PAUSE_LAST);
@@ -67,7 +74,10 @@ impl Watch {
     }
 
     async fn look(&self, seen: &mut Seen) -> Result<bool, sqlx::Error> {
-        let mut connection = self.pool.acquire().await?;
+        let connection = match &mut seen.connection {
+            Some(connection) => connection,
+            none => none.insert(self.options.connect().await?),
+        };
         let version: i64 = sqlx::query_scalar(DATA_VERSION)
             .fetch_one(&mut *connection)
             .await?;
@@ -75,7 +85,7 @@ impl Watch {
             return Ok(false);
         }
         let head: Option<i64> = sqlx::query_scalar(HEAD_SEQ)
-            .fetch_optional(&mut *connection)
+            .fetch_optional(connection)
             .await?;
         let head = head.unwrap_or(0);
         let has_grown = head != seen.head_seq;
@@ -85,6 +95,9 @@ impl Watch {
     }
 
     pub(crate) async fn close(&self) {
-        self.pool.close().await;
+        if let Some(connection) = self.seen.lock().await.connection.take() {
+            // What cannot be closed in good order is closed all the same.
+            let _ = connection.close().await;
+        }
     }
 }

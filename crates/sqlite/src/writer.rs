@@ -16,6 +16,7 @@ use sqlx::{Connection, SqlSafeStr, Transaction};
 
 use crate::BUSY_WAIT;
 use crate::error::{self, Attempt};
+use crate::fairness::{Fairness, Locked};
 
 /// How long a write waits for this process's other writes.
 const QUEUE_WAIT: Duration = Duration::from_secs(30);
@@ -31,10 +32,11 @@ const COMMITTED: u8 = 2;
 pub(crate) struct Writer {
     pool: SqlitePool,
     gate: Arc<AtomicU8>,
+    fairness: Arc<Fairness>,
 }
 
 /// The writer's connection, not yet in a transaction.
-pub(crate) struct Reserved {
+struct Reserved {
     connection: PoolConnection<sqlx::Sqlite>,
     gate: Arc<AtomicU8>,
 }
@@ -43,6 +45,7 @@ pub(crate) struct Reserved {
 pub(crate) struct WriteTx {
     transaction: Transaction<'static, sqlx::Sqlite>,
     gate: Arc<AtomicU8>,
+    _locked: Locked,
 }
 
 /// A few milliseconds, different each time.
@@ -85,11 +88,15 @@ impl Writer {
                 })
             })
             .connect_lazy_with(options.busy_timeout(BUSY_STEP));
-        Self { pool, gate }
+        Self {
+            pool,
+            gate,
+            fairness: Arc::default(),
+        }
     }
 
     /// Waits for this process's other writes.
-    pub(crate) async fn reserve(&self, action: &'static str) -> Result<Reserved, StoreError> {
+    async fn reserve(&self, action: &'static str) -> Result<Reserved, StoreError> {
         match self.pool.acquire().await {
             Ok(connection) => Ok(Reserved {
                 connection,
@@ -109,7 +116,13 @@ impl Writer {
         let started = Instant::now();
         loop {
             let reserved = self.reserve(action).await?;
-            match reserved.begin().await {
+            let rest = self.fairness.rest();
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
+            // Whether we hold the lock or wait for it, the file is locked.
+            let locked = self.fairness.locked();
+            match reserved.begin(locked).await {
                 Err(error) if error::is_busy(&error) && started.elapsed() < BUSY_WAIT => {
                     tokio::time::sleep(jitter()).await;
                 }
@@ -125,7 +138,7 @@ impl Writer {
 
 impl Reserved {
     /// Opens the transaction, without waiting long for other processes.
-    pub(crate) async fn begin(self) -> Result<WriteTx, sqlx::Error> {
+    async fn begin(self, locked: Locked) -> Result<WriteTx, sqlx::Error> {
         // A commit that was cancelled half way may have left it open.
         self.gate.store(SHUT, Ordering::SeqCst);
         let statement = "BEGIN IMMEDIATE".into_sql_str();
@@ -133,6 +146,7 @@ impl Reserved {
         Ok(WriteTx {
             transaction,
             gate: self.gate,
+            _locked: locked,
         })
     }
 }
