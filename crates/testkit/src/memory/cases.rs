@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onceward_core::store::{Case, CaseQuery, Cases, HeldCase, HeldKeysQuery, StoreError};
+use onceward_core::store::{Case, CaseQuery, CasedQuery, Cases, HeldCase, HeldKeysQuery, StoreError};
 
 use super::{MemoryStore, Operation};
 
@@ -28,6 +28,15 @@ impl Cases for MemoryStore {
                 && query.case_id.is_none_or(|id| id == case.case_id)
         });
         Ok(wanted.take(rows_max).cloned().collect())
+    }
+
+    async fn cased(&self, query: CasedQuery<'_>) -> Result<Vec<u64>, StoreError> {
+        self.enter(Operation::Cases).await?;
+        let state = self.shared.state();
+        let cased = state.tables.cases.values().filter(|case| {
+            case.subscription == query.subscription && query.seqs.contains(&case.row.seq)
+        });
+        Ok(cased.map(|case| case.row.seq).collect())
     }
 
     async fn held_cases(&self, query: HeldKeysQuery<'_>) -> Result<Vec<HeldCase>, StoreError> {

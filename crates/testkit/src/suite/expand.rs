@@ -40,6 +40,7 @@ macro_rules! store_suite_cases {
                 late_rows_are_merged_by_sequence
                 rows_appended_after_a_newer_commit_are_not_lost
                 the_head_leaves_open_transactions_due
+                the_newest_open_transaction_is_due_too
                 a_late_rollback_leaves_a_gap_and_nothing_else
                 interleaved_writers_lose_nothing
                 a_key_keeps_the_order_of_its_commits

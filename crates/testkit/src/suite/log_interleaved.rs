@@ -129,6 +129,28 @@ pub async fn the_head_leaves_open_transactions_due<F: Fixture>(fixture: &F) -> C
     Ok(())
 }
 
+/// Also when nothing that started after it has ended: a snapshot's upper end may then be at it.
+pub async fn the_newest_open_transaction_is_due_too<F: Fixture>(fixture: &F) -> CaseResult {
+    if !interleaves(fixture, "the_newest_open_transaction_is_due_too") {
+        return Ok(());
+    }
+    let store = fixture.store();
+    append(store, &messages(1, 1)).await?;
+    let (mut older, mut newest) = (open(store).await?, open(store).await?);
+    append_in(store, &mut older, &messages(2, 2)).await?;
+    append_in(store, &mut newest, &messages(3, 3)).await?;
+    let head = store.head().await?;
+    let (rows, next) = read_all(store, &origin(store).await?, 10).await?;
+    assert_eq!(ids(&rows), ["m1"]);
+    store.end(newest, End::Commit).await?;
+    store.end(older, End::Commit).await?;
+    for from in [&head, &next] {
+        let (rows, _) = read_all(store, from, 1).await?;
+        assert_eq!(ids(&rows), ["m2", "m3"]);
+    }
+    Ok(())
+}
+
 /// Its rows never come, and nothing waits for them.
 pub async fn a_late_rollback_leaves_a_gap_and_nothing_else<F: Fixture>(fixture: &F) -> CaseResult {
     if !interleaves(fixture, "a_late_rollback_leaves_a_gap_and_nothing_else") {
