@@ -123,8 +123,8 @@ impl PostgresServer {
             server: None,
             watcher: None,
         };
-        server.prepare()?;
         server.watch()?;
+        server.prepare()?;
         // Between finding a free port and using it somebody else may take it.
         let mut tries_left = 5;
         loop {
