@@ -159,19 +159,24 @@ begin
 end
 $$;
 
--- Notes which ranges of the log the sequence has left behind. The snapshot is taken after the
--- sequence was seen beyond the range, so every transaction that drew from it is below its xmax.
+-- Notes which ranges of the log the sequence has left behind. The look at transactions comes after
+-- the sequence was seen beyond the range, so every transaction that drew from it is below what had
+-- been started by then.
 create function onceward.close_ranges(now timestamptz) returns void
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
 as $$
 declare
     last bigint;
+    started xid8;
 begin
     select s.last_value into last from onceward.outbox_seq s;
+    -- The snapshot's xmax is one above the last transaction that has ended; its age is the number of
+    -- those above it that have started.
+    select pg_snapshot_xmax(pg_current_snapshot()) into started;
+    started := (started::text::numeric + age(started::xid))::text::xid8;
     update onceward.ranges r
-    set closed_at = close_ranges.now,
-        closing_xmax = pg_snapshot_xmax(pg_current_snapshot())::text::xid8
+    set closed_at = close_ranges.now, closing_xmax = started
     where r.closed_at is null and r.next <= last;
 end
 $$;

@@ -18,9 +18,16 @@ impl Acceptance for Postgres {
             .bind(request.caller)
             .bind(request.key)
             .bind(request.digest.as_slice())
-            .bind(i64::try_from(request.memory_ms).unwrap_or(i64::MAX).min(MAX_MEMORY_MS))
+            .bind(
+                i64::try_from(request.memory_ms)
+                    .unwrap_or(i64::MAX)
+                    .min(MAX_MEMORY_MS),
+            )
             .bind(self.now());
-        let row = query.fetch_one(connection).await.map_err(while_doing(ACTION))?;
+        let row = query
+            .fetch_one(connection)
+            .await
+            .map_err(while_doing(ACTION))?;
         let state: String = row.try_get("state").map_err(while_doing(ACTION))?;
         Ok(match state.as_str() {
             "first" => Accepted::First,
@@ -28,7 +35,9 @@ impl Acceptance for Postgres {
             "mismatch" => Accepted::Mismatch,
             _ => {
                 let answer: String = row.try_get("answer").map_err(while_doing(ACTION))?;
-                Accepted::Again { answer: answer.into() }
+                Accepted::Again {
+                    answer: answer.into(),
+                }
             }
         })
     }
@@ -45,7 +54,10 @@ impl Acceptance for Postgres {
             .bind(request.key)
             .bind(request.digest.as_slice())
             .bind(answer);
-        let done = query.execute(connection).await.map_err(while_doing(ACTION))?;
+        let done = query
+            .execute(connection)
+            .await
+            .map_err(while_doing(ACTION))?;
         if done.rows_affected() == 0 {
             let text = "the key was not claimed in this transaction, or has its answer already";
             return Err(StoreError::found(StoreErrorKind::Refused, ACTION, text));

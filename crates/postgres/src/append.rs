@@ -45,9 +45,7 @@ impl std::fmt::Debug for Parameter {
 ///
 /// # Errors
 /// `Refused` when a text holds a NUL character, which PostgreSQL cannot keep.
-pub fn append_statement(
-    envelope: &Envelope,
-) -> Result<(&'static str, Vec<Parameter>), StoreError> {
+pub fn append_statement(envelope: &Envelope) -> Result<(&'static str, Vec<Parameter>), StoreError> {
     let columns = Columns::of(envelope)?;
     let text = |text: &str| Parameter::Text(Some(text.to_owned()));
     let optional = |text: Option<&str>| Parameter::Text(text.map(str::to_owned));
@@ -116,7 +114,10 @@ fn check_texts(envelope: &Envelope) -> Result<(), StoreError> {
     ];
     let attributes = envelope.attributes.iter();
     let attributes = attributes.flat_map(|(name, value)| {
-        [("a header's name", Some(name.as_str())), ("a header", Some(value.as_str()))]
+        [
+            ("a header's name", Some(name.as_str())),
+            ("a header", Some(value.as_str())),
+        ]
     });
     for (field, text) in texts.into_iter().chain(attributes) {
         if text.is_some_and(|text| text.contains('\0')) {
@@ -165,7 +166,10 @@ async fn append_one(connection: &mut PgConnection, envelope: &Envelope) -> Resul
         .bind(columns.occurred_at)
         .bind(columns.expires_at)
         .bind(envelope.priority);
-    query.execute(connection).await.map_err(while_doing(ACTION))?;
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(ACTION))?;
     Ok(())
 }
 
@@ -173,7 +177,10 @@ async fn append_many(
     connection: &mut PgConnection,
     envelopes: &[Envelope],
 ) -> Result<(), StoreError> {
-    let columns = envelopes.iter().map(Columns::of).collect::<Result<Vec<_>, _>>()?;
+    let columns = envelopes
+        .iter()
+        .map(Columns::of)
+        .collect::<Result<Vec<_>, _>>()?;
     fn each<'a, T>(envelopes: &'a [Envelope], field: impl Fn(&'a Envelope) -> T) -> Vec<T> {
         envelopes.iter().map(field).collect()
     }
@@ -187,12 +194,20 @@ async fn append_many(
         .bind(each(envelopes, |e| e.partition_key.as_deref()))
         .bind(each(envelopes, |e| e.schema_version))
         .bind(each(envelopes, |e| e.aggregate_version))
-        .bind(columns.iter().map(|c| c.headers.as_deref()).collect::<Vec<_>>())
+        .bind(
+            columns
+                .iter()
+                .map(|c| c.headers.as_deref())
+                .collect::<Vec<_>>(),
+        )
         .bind(columns.iter().map(|c| c.json).collect::<Vec<_>>())
         .bind(columns.iter().map(|c| c.binary).collect::<Vec<_>>())
         .bind(columns.iter().map(|c| c.occurred_at).collect::<Vec<_>>())
         .bind(columns.iter().map(|c| c.expires_at).collect::<Vec<_>>())
         .bind(each(envelopes, |e| e.priority));
-    query.execute(connection).await.map_err(while_doing(ACTION))?;
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(ACTION))?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Quarantine.
 
 use onceward_core::store::{
-    Case, CaseQuery, CaseState, Cases, HeldCase, HeldKeysQuery, NewCase, StoreError,
+    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, NewCase, StoreError,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -17,17 +17,38 @@ const OPEN: &str = "open a case";
 
 impl Cases for Postgres {
     async fn cases(&self, query: CaseQuery<'_>) -> Result<Vec<Case>, StoreError> {
-        let rows_max = if query.rows_max == 0 { 100 } else { query.rows_max };
+        let rows_max = if query.rows_max == 0 {
+            100
+        } else {
+            query.rows_max
+        };
         let mut tx = self.read_tx(READ).await?;
         let statement = sqlx::query(include_str!("../sql/cases/list.sql"))
             .bind(query.subscription)
             .bind(query.case_id)
             .bind(query.after_case_id)
             .bind(i64::from(rows_max));
-        let rows = statement.fetch_all(tx.connection()).await.map_err(while_doing(READ))?;
+        let rows = statement
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(READ))?;
         tx.roll_back().await;
         let cases: Result<_, sqlx::Error> = rows.iter().map(read_case).collect();
         cases.map_err(while_doing(READ))
+    }
+
+    async fn cased(&self, query: CasedQuery<'_>) -> Result<Vec<u64>, StoreError> {
+        let seqs: Vec<i64> = query.seqs.iter().map(|seq| *seq as i64).collect();
+        let mut tx = self.read_tx(READ).await?;
+        let statement = sqlx::query_scalar(include_str!("../sql/cases/cased.sql"))
+            .bind(query.subscription)
+            .bind(seqs);
+        let found: Vec<i64> = statement
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(READ))?;
+        tx.roll_back().await;
+        Ok(found.into_iter().map(|seq| seq as u64).collect())
     }
 
     async fn held_cases(&self, query: HeldKeysQuery<'_>) -> Result<Vec<HeldCase>, StoreError> {
@@ -36,7 +57,10 @@ impl Cases for Postgres {
             .bind(query.subscription)
             .bind(query.slots.0 as i16)
             .bind(query.slots.1 as i16);
-        let rows = statement.fetch_all(tx.connection()).await.map_err(while_doing(READ))?;
+        let rows = statement
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(READ))?;
         tx.roll_back().await;
         let read = |row: &PgRow| {
             Ok(HeldCase {
@@ -61,7 +85,9 @@ fn read_case(row: &PgRow) -> Result<Case, sqlx::Error> {
         state: CaseState::Open,
         holds_key: row.try_get("holds_key")?,
         opened_at: moment(row.try_get("opened_at")?),
-        first_deferred_at: row.try_get::<Option<i64>, _>("first_deferred_at")?.map(moment),
+        first_deferred_at: row
+            .try_get::<Option<i64>, _>("first_deferred_at")?
+            .map(moment),
     })
 }
 

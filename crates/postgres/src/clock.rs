@@ -28,7 +28,12 @@ impl Clock {
     /// Moves a fixed clock on by `by_ms` milliseconds; clones move together. Does nothing to the database's clock.
     pub fn advance_ms(&self, by_ms: u64) {
         if let Some(micros) = &self.0 {
-            micros.fetch_add(i64::try_from(by_ms).unwrap_or(i64::MAX).saturating_mul(1000), Ordering::SeqCst);
+            micros.fetch_add(
+                i64::try_from(by_ms)
+                    .unwrap_or(i64::MAX)
+                    .saturating_mul(1000),
+                Ordering::SeqCst,
+            );
         }
     }
 

@@ -25,7 +25,10 @@ impl Deferrals for Postgres {
             .bind(query.slots.0 as i16)
             .bind(query.slots.1 as i16)
             .bind(self.now());
-        let rows = statement.fetch_all(tx.connection()).await.map_err(while_doing(READ))?;
+        let rows = statement
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(READ))?;
         tx.roll_back().await;
         let keys: Result<_, sqlx::Error> = rows.iter().map(read_held_key).collect();
         keys.map_err(while_doing(READ))
@@ -40,7 +43,10 @@ impl Deferrals for Postgres {
             .bind(request.after_seq as i64)
             .bind(i64::from(request.rows_max))
             .bind(self.now());
-        let rows = statement.fetch_all(tx.connection()).await.map_err(while_doing(READ))?;
+        let rows = statement
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(READ))?;
         tx.roll_back().await;
         let rows: Result<_, sqlx::Error> = rows.iter().map(read_deferred).collect();
         rows.map_err(while_doing(READ))
@@ -52,7 +58,9 @@ fn read_held_key(row: &PgRow) -> Result<HeldKey, sqlx::Error> {
         key: row.try_get("key")?,
         slot: row.try_get::<i16, _>("slot")? as u16,
         count: row.try_get::<i64, _>("count")? as u64,
-        due_in_ms: row.try_get::<Option<i64>, _>("due_in_ms")?.map(|ms| ms as u64),
+        due_in_ms: row
+            .try_get::<Option<i64>, _>("due_in_ms")?
+            .map(|ms| ms as u64),
     })
 }
 
@@ -60,7 +68,9 @@ fn read_deferred(row: &PgRow) -> Result<DeferredRow, sqlx::Error> {
     Ok(DeferredRow {
         row: read_row(row)?,
         kind: read_kind(row.try_get("kind")?),
-        due_in_ms: row.try_get::<Option<i64>, _>("due_in_ms")?.map(|ms| ms as u64),
+        due_in_ms: row
+            .try_get::<Option<i64>, _>("due_in_ms")?
+            .map(|ms| ms as u64),
         spent: read_spent(row)?,
         failure: read_failure(row.try_get("failure")?)?,
     })
@@ -68,7 +78,11 @@ fn read_deferred(row: &PgRow) -> Result<DeferredRow, sqlx::Error> {
 
 /// The column has a check constraint: there is no fifth.
 pub(crate) fn read_kind(text: &str) -> DeferralKind {
-    let kinds = [DeferralKind::Held, DeferralKind::Running, DeferralKind::Operator];
+    let kinds = [
+        DeferralKind::Held,
+        DeferralKind::Running,
+        DeferralKind::Operator,
+    ];
     let kind = kinds.into_iter().find(|kind| kind.as_str() == text);
     kind.unwrap_or(DeferralKind::Retry)
 }
@@ -93,7 +107,9 @@ pub(crate) fn read_failure(text: Option<String>) -> Result<Option<FailureRecord>
         return Ok(None);
     };
     let record = serde_json::from_str(&text);
-    record.map(Some).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+    record
+        .map(Some)
+        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }
 
 /// A failure as it is kept. JSON escapes what PostgreSQL could not keep.
@@ -115,25 +131,41 @@ pub(crate) async fn put(
     // One statement cannot write a row twice: the last word on a sequence counts.
     let by_seq: BTreeMap<u64, &Deferral> = deferrals.iter().map(|d| (d.seq, d)).collect();
     let deferrals: Vec<&Deferral> = by_seq.into_values().collect();
-    let failures = deferrals.iter().map(|d| d.failure.as_ref().map(failure_text).transpose());
+    let failures = deferrals
+        .iter()
+        .map(|d| d.failure.as_ref().map(failure_text).transpose());
     let failures = failures.collect::<Result<Vec<_>, _>>()?;
     let each = |count: fn(&Spent) -> u32| -> Vec<i64> {
-        deferrals.iter().map(|d| i64::from(count(&d.spent))).collect()
+        deferrals
+            .iter()
+            .map(|d| i64::from(count(&d.spent)))
+            .collect()
     };
-    let due = |d: &Deferral| d.due_in_ms.map(|ms| i64::try_from(ms).unwrap_or(MAX_DUE_MS).min(MAX_DUE_MS));
+    let due = |d: &Deferral| {
+        d.due_in_ms
+            .map(|ms| i64::try_from(ms).unwrap_or(MAX_DUE_MS).min(MAX_DUE_MS))
+    };
     let query = sqlx::query(include_str!("../sql/deferrals/put.sql"))
         .bind(subscription)
         .bind(deferrals.iter().map(|d| d.seq as i64).collect::<Vec<_>>())
         .bind(deferrals.iter().map(|d| d.slot as i16).collect::<Vec<_>>())
         .bind(deferrals.iter().map(|d| d.key.as_str()).collect::<Vec<_>>())
-        .bind(deferrals.iter().map(|d| d.kind.as_str()).collect::<Vec<_>>())
+        .bind(
+            deferrals
+                .iter()
+                .map(|d| d.kind.as_str())
+                .collect::<Vec<_>>(),
+        )
         .bind(deferrals.iter().map(|d| due(d)).collect::<Vec<_>>())
         .bind(each(|spent| spent.failures))
         .bind(each(|spent| spent.deaths))
         .bind(each(|spent| spent.waits))
         .bind(failures)
         .bind(now);
-    query.execute(connection).await.map_err(while_doing(WRITE))?;
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(WRITE))?;
     Ok(())
 }
 
@@ -152,6 +184,9 @@ pub(crate) async fn clear(
     let query = sqlx::query(include_str!("../sql/deferrals/clear.sql"))
         .bind(subscription)
         .bind(seqs.iter().map(|seq| *seq as i64).collect::<Vec<_>>());
-    query.execute(connection).await.map_err(while_doing(WRITE))?;
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(WRITE))?;
     Ok(())
 }

@@ -209,7 +209,10 @@ struct ValueColumns<'a> {
 impl<'a> ValueColumns<'a> {
     fn of(entries: &'a [LedgerEntry]) -> Self {
         Self {
-            digests: entries.iter().map(|e| e.digest.as_ref().map(<[u8; 16]>::as_slice)).collect(),
+            digests: entries
+                .iter()
+                .map(|e| e.digest.as_ref().map(<[u8; 16]>::as_slice))
+                .collect(),
             endings: entries.iter().map(|e| e.ending.as_str()).collect(),
             results: entries.iter().map(|e| e.result.as_deref()).collect(),
             versions: entries.iter().map(|e| e.aggregate_version).collect(),
@@ -228,7 +231,9 @@ fn read_entry(row: &PgRow, keys: &[LedgerKey]) -> Result<(usize, LedgerEntry), s
             .try_get::<Option<Vec<u8>>, _>("digest")?
             .and_then(|digest| Digest::try_from(digest).ok()),
         ending: read_ending(row.try_get("ending")?),
-        result: row.try_get::<Option<String>, _>("result")?.map(String::into_boxed_str),
+        result: row
+            .try_get::<Option<String>, _>("result")?
+            .map(String::into_boxed_str),
         aggregate_version: row.try_get("aggregateversion")?,
     };
     Ok((place, entry))

@@ -99,7 +99,10 @@ const FOREIGN: u64 = i64::MAX as u64;
 /// All eras.
 pub(crate) async fn eras(connection: &mut PgConnection) -> Result<Eras, StoreError> {
     let query = sqlx::query(include_str!("../sql/log/eras.sql"));
-    let rows = query.fetch_all(connection).await.map_err(while_doing(ACTION))?;
+    let rows = query
+        .fetch_all(connection)
+        .await
+        .map_err(while_doing(ACTION))?;
     let eras: Result<_, sqlx::Error> = rows.iter().map(read_era).collect();
     Ok(Eras(eras.map_err(while_doing(ACTION))?))
 }
@@ -131,7 +134,10 @@ pub(crate) async fn carry_over(
         position.era = current;
         return Ok(position);
     }
-    let sealed = eras.0.iter().find(|era| era.era == position.era && era.sealed_seq > 0);
+    let sealed = eras
+        .0
+        .iter()
+        .find(|era| era.era == position.era && era.sealed_seq > 0);
     let Some(sealed) = sealed else {
         return Err(wrong_era(position.era));
     };
@@ -148,7 +154,10 @@ pub(crate) async fn carry_over(
         .bind(within.until.xmax.to_string())
         .bind(array(&within.until.xip))
         .bind(within.seq as i64);
-    let row = query.fetch_one(connection).await.map_err(while_doing(ACTION))?;
+    let row = query
+        .fetch_one(connection)
+        .await
+        .map_err(while_doing(ACTION))?;
     let first_due: Option<i64> = row.try_get("seq").map_err(while_doing(ACTION))?;
     Ok(match first_due {
         // Rows of the old tick that had been reached and come later are read once more, past the
@@ -180,10 +189,16 @@ impl Postgres {
         let connection = tx.connection();
         run(connection, include_str!("../sql/schema/lock.sql"), ACTION).await?;
         let query = sqlx::query(include_str!("../sql/schema/home.sql"));
-        let home = query.fetch_one(&mut *connection).await.map_err(while_doing(ACTION))?;
+        let home = query
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(while_doing(ACTION))?;
         let is_home = home.try_get("is_home").map_err(while_doing(ACTION))?;
         let query = sqlx::query(include_str!("../sql/schema/kept_positions.sql"));
-        let kept = query.fetch_all(&mut *connection).await.map_err(while_doing(ACTION))?;
+        let kept = query
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(while_doing(ACTION))?;
         // At home every row's transaction is one of this cluster.
         let mut trusted_seq = if is_home { i64::MAX as u64 } else { 0 };
         for row in &kept {
@@ -192,7 +207,10 @@ impl Postgres {
             trusted_seq = trusted_seq.max(highest(text, is_record)?);
         }
         let query = sqlx::query(include_str!("../sql/schema/seal.sql")).bind(trusted_seq as i64);
-        let row = query.fetch_one(&mut *connection).await.map_err(while_doing(ACTION))?;
+        let row = query
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(while_doing(ACTION))?;
         let era: i32 = row.try_get("era").map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await?;
         Ok(era as u32)
@@ -210,7 +228,10 @@ fn highest(text: &str, is_record: bool) -> Result<u64, StoreError> {
         vec![read_position(text)?]
     };
     let highest = positions.iter().map(|position| {
-        let within = position.within.as_ref().map_or(0, |w| w.seq.max(w.until.floor));
+        let within = position
+            .within
+            .as_ref()
+            .map_or(0, |w| w.seq.max(w.until.floor));
         position.after.floor.max(within)
     });
     Ok(highest.max().unwrap_or(0))

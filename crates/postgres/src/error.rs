@@ -114,9 +114,9 @@ pub(crate) fn classify(error: &(dyn StdError + 'static)) -> Option<StoreErrorKin
 
 fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
     match error {
-        sqlx::Error::Database(database) => {
-            database.code().map_or(StoreErrorKind::Other, |code| kind_of_code(&code))
-        }
+        sqlx::Error::Database(database) => database
+            .code()
+            .map_or(StoreErrorKind::Other, |code| kind_of_code(&code)),
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::PoolTimedOut

@@ -34,9 +34,16 @@ impl Lanes for Postgres {
         let query = sqlx::query(include_str!("../sql/lanes/join.sql"))
             .bind(request.member)
             .bind(request.description.replace('\0', "\u{fffd}"))
-            .bind(i64::try_from(request.lease_ms).unwrap_or(i64::MAX).min(MAX_LEASE_MS))
+            .bind(
+                i64::try_from(request.lease_ms)
+                    .unwrap_or(i64::MAX)
+                    .min(MAX_LEASE_MS),
+            )
             .bind(request.subscriptions);
-        let row = query.fetch_one(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let row = query
+            .fetch_one(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         let fence = row.try_get("fence").map_err(while_doing(ACTION))?;
         beat(tx.connection(), fence, self.now()).await?;
         tx.commit(ACTION).await?;
@@ -57,9 +64,15 @@ impl Lanes for Postgres {
         const ACTION: &str = "survey members and lanes";
         let mut tx = self.lease_tx(ACTION).await?;
         let query = sqlx::query(include_str!("../sql/lanes/members.sql")).bind(self.now());
-        let members = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let members = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         let query = sqlx::query(include_str!("../sql/lanes/lanes.sql"));
-        let lanes = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let lanes = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         let members: Result<_, sqlx::Error> = members.iter().map(read_member).collect();
         let lanes: Result<_, sqlx::Error> = lanes.iter().map(read_lane).collect();
@@ -79,7 +92,10 @@ impl Lanes for Postgres {
         let query = sqlx::query(include_str!("../sql/lanes/lock_lanes.sql"))
             .bind(request.subscription)
             .bind(lanes);
-        let rows = query.fetch_all(tx.connection()).await.map_err(while_doing(TAKE))?;
+        let rows = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(TAKE))?;
         let offers: Result<Vec<_>, sqlx::Error> = rows.iter().map(read_offer).collect();
         let mut offers = offers.map_err(while_doing(TAKE))?;
         offers.retain(|offer| offer.owner.is_none() || offer.owner_ended);
@@ -107,24 +123,31 @@ impl Lanes for Postgres {
         if rows < freed.len() as u64 {
             return Err(fenced(ACTION));
         }
-        self.hand_back_running(tx.connection(), request.subscription, &freed).await?;
+        self.hand_back_running(tx.connection(), request.subscription, &freed)
+            .await?;
         tx.commit(ACTION).await
     }
 
     async fn leave(&self, lease: &Lease) -> Result<(), StoreError> {
         const ACTION: &str = "leave the fleet";
         let mut tx = self.lease_tx(ACTION).await?;
-        lock_fence(tx.connection(), lease.fence, LEAVING_MS).await.map_err(while_doing(ACTION))?;
+        lock_fence(tx.connection(), lease.fence, LEAVING_MS)
+            .await
+            .map_err(while_doing(ACTION))?;
         let query = sqlx::query(include_str!("../sql/lanes/leave.sql"))
             .bind(lease.fence)
             .bind(self.now());
-        let done = query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let done = query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         if done.rows_affected() == 0 {
             return Err(fenced(ACTION));
         }
         for (subscription, freed) in owned(tx.connection(), &lease.member).await? {
             free(tx.connection(), &subscription, &lease.member, &freed).await?;
-            self.hand_back_running(tx.connection(), &subscription, &freed).await?;
+            self.hand_back_running(tx.connection(), &subscription, &freed)
+                .await?;
         }
         tx.commit(ACTION).await
     }
@@ -168,14 +191,20 @@ impl Postgres {
     ) -> Result<Vec<i64>, StoreError> {
         let mut tx = self.lease_tx(TAKE).await?;
         let query = sqlx::query(include_str!("../sql/schema/home.sql"));
-        let home = query.fetch_one(tx.connection()).await.map_err(while_doing(TAKE))?;
+        let home = query
+            .fetch_one(tx.connection())
+            .await
+            .map_err(while_doing(TAKE))?;
         let is_home = home.try_get("is_home").map_err(while_doing(TAKE))?;
         check_home(is_home, false, TAKE)?;
         let query = sqlx::query(include_str!("../sql/lanes/lapsed_owners.sql"))
             .bind(request.subscription)
             .bind(lanes)
             .bind(self.now());
-        let rows = query.fetch_all(tx.connection()).await.map_err(while_doing(TAKE))?;
+        let rows = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(TAKE))?;
         tx.roll_back().await;
         let fences: Result<_, sqlx::Error> = rows.iter().map(|row| row.try_get("fence")).collect();
         fences.map_err(while_doing(TAKE))
@@ -191,7 +220,10 @@ impl Postgres {
                     let query = sqlx::query(include_str!("../sql/lanes/end_lapsed.sql"))
                         .bind(fence)
                         .bind(self.now());
-                    query.execute(tx.connection()).await.map_err(while_doing(TAKE))?;
+                    query
+                        .execute(tx.connection())
+                        .await
+                        .map_err(while_doing(TAKE))?;
                     return tx.commit(TAKE).await;
                 }
                 Err(error) => {
@@ -204,7 +236,10 @@ impl Postgres {
             tx.roll_back().await;
             let mut tx = self.lease_tx(TAKE).await?;
             let query = sqlx::query(include_str!("../sql/lanes/end_holders.sql")).bind(fence);
-            query.execute(tx.connection()).await.map_err(while_doing(TAKE))?;
+            query
+                .execute(tx.connection())
+                .await
+                .map_err(while_doing(TAKE))?;
             tx.commit(TAKE).await?;
         }
         Ok(())
@@ -218,7 +253,10 @@ impl Postgres {
         freed: &[Freed],
     ) -> Result<(), StoreError> {
         let query = sqlx::query(include_str!("../sql/schema/find_subscription.sql"));
-        let found = query.bind(subscription).fetch_optional(&mut *connection).await;
+        let found = query
+            .bind(subscription)
+            .fetch_optional(&mut *connection)
+            .await;
         let Some(row) = found.map_err(while_doing(TAKE))? else {
             return Ok(());
         };
@@ -233,8 +271,13 @@ async fn beat(
     fence: i64,
     now: Option<i64>,
 ) -> Result<(), StoreError> {
-    let query = sqlx::query(include_str!("../sql/lanes/beat.sql")).bind(fence).bind(now);
-    let done = query.execute(connection).await.map_err(while_doing(RENEW))?;
+    let query = sqlx::query(include_str!("../sql/lanes/beat.sql"))
+        .bind(fence)
+        .bind(now);
+    let done = query
+        .execute(connection)
+        .await
+        .map_err(while_doing(RENEW))?;
     if done.rows_affected() == 0 {
         return Err(fenced(RENEW));
     }
@@ -249,7 +292,10 @@ async fn check_member(
     let query = sqlx::query(include_str!("../sql/lanes/check_member.sql"))
         .bind(lease.fence)
         .bind(&lease.member);
-    let found = query.fetch_optional(connection).await.map_err(while_doing(action))?;
+    let found = query
+        .fetch_optional(connection)
+        .await
+        .map_err(while_doing(action))?;
     found.map(|_| ()).ok_or_else(|| fenced(action))
 }
 
@@ -313,7 +359,10 @@ pub(crate) async fn latest_positions(
     let query = sqlx::query(include_str!("../sql/lanes/latest_position.sql"))
         .bind(subscription)
         .bind(member);
-    let row = query.fetch_optional(connection).await.map_err(while_doing(ACTION))?;
+    let row = query
+        .fetch_optional(connection)
+        .await
+        .map_err(while_doing(ACTION))?;
     let Some(row) = row else {
         return Ok(HashMap::new());
     };
@@ -322,7 +371,9 @@ pub(crate) async fn latest_positions(
         .map_err(|error| StoreError::new(StoreErrorKind::Other, ACTION, error))?;
     let lanes = spans.into_iter().flat_map(|span| {
         let position = span.position;
-        span.lanes.into_iter().map(move |lane| (lane, position.clone()))
+        span.lanes
+            .into_iter()
+            .map(move |lane| (lane, position.clone()))
     });
     Ok(lanes.collect())
 }
@@ -370,7 +421,12 @@ async fn give(
     let query = sqlx::query(include_str!("../sql/lanes/give.sql"))
         .bind(request.subscription)
         .bind(&request.lease.member)
-        .bind(taken.iter().map(|lane| i32::from(lane.lane)).collect::<Vec<_>>())
+        .bind(
+            taken
+                .iter()
+                .map(|lane| i32::from(lane.lane))
+                .collect::<Vec<_>>(),
+        )
         .bind(positions);
     query.execute(connection).await.map_err(while_doing(TAKE))?;
     Ok(taken)
@@ -424,8 +480,16 @@ async fn free(
         .bind(member)
         .bind(freed.iter().map(|f| f.lane).collect::<Vec<_>>())
         .bind(freed.iter().map(|f| f.epoch).collect::<Vec<_>>())
-        .bind(freed.iter().map(|f| f.position.as_str()).collect::<Vec<_>>());
-    let done = query.execute(connection).await.map_err(while_doing("release lanes"))?;
+        .bind(
+            freed
+                .iter()
+                .map(|f| f.position.as_str())
+                .collect::<Vec<_>>(),
+        );
+    let done = query
+        .execute(connection)
+        .await
+        .map_err(while_doing("release lanes"))?;
     Ok(done.rows_affected())
 }
 
@@ -436,7 +500,10 @@ async fn owned(
 ) -> Result<Vec<(String, Vec<Freed>)>, StoreError> {
     const ACTION: &str = "leave the fleet";
     let query = sqlx::query(include_str!("../sql/lanes/owned.sql")).bind(member);
-    let rows = query.fetch_all(&mut *connection).await.map_err(while_doing(ACTION))?;
+    let rows = query
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(while_doing(ACTION))?;
     let mut by_subscription: Vec<(String, Vec<Freed>)> = Vec::new();
     for row in &rows {
         let read = || {

@@ -35,5 +35,5 @@ pub use append::{Parameter, append_statement};
 pub use clock::Clock;
 pub use error::ServerFault;
 pub use schema::grants_sql;
-pub use session::{Options, Postgres};
 pub use session::Tx;
+pub use session::{Options, Postgres};

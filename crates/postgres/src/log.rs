@@ -13,32 +13,28 @@ use crate::era::Era;
 use crate::error::while_doing;
 use crate::row::read_row;
 use crate::session::{Postgres, Tx};
-use crate::snapshot::{is_seal, list, read_snapshot};
+use crate::snapshot::{above_started, has_no_floor, is_seal, list, read_snapshot};
 
 const ACTION: &str = "read the log";
 
 impl Log for Postgres {
     async fn read(&self, request: ReadPage<'_>) -> Result<Page, StoreError> {
-        if let Some(within) = request.from.within.as_ref().filter(|w| is_seal(&w.until)) {
-            self.ground_of(request.from.era).await?;
-            return self.read_sealed(&request, within).await;
-        }
-        let (seen_era, mut is_unordered) = self.seen.get();
-        if seen_era != request.from.era {
-            is_unordered = self.ground_of(request.from.era).await?.is_unordered;
-        }
+        let mut from = request.from.clone();
         loop {
-            let page = page_sql(&request, is_unordered);
-            let rows = self.look(&[include_str!("../sql/log/floor.sql"), &page]).await?;
-            let (ground, rows) = self.stand_on(&rows)?;
-            if ground.era != request.from.era {
-                return Err(wrong_era(request.from.era));
+            let request = ReadPage {
+                from: &from,
+                ..request.clone()
+            };
+            let Some(within) = from.within.as_ref().filter(|w| is_seal(&w.until)) else {
+                return self.read_tick(&request).await;
+            };
+            let (rows, onward) = self.read_sealed(&request, within).await?;
+            if let Some(last) = rows.last() {
+                // Also after the last one: a boundary would say that there is no more for now.
+                let next = from.reach(&within.until, last.seq);
+                return Ok(Page { rows, next });
             }
-            if ground.is_unordered && !is_unordered {
-                is_unordered = true;
-                continue;
-            }
-            return read_tick(request.from, ground.floor, rows).map_err(while_doing(ACTION));
+            from = onward;
         }
     }
 
@@ -62,7 +58,10 @@ impl Log for Postgres {
             .bind(request.subscription)
             .bind(request.member)
             .bind(serde_json::Value::from_iter(spans).to_string());
-        let done = query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let done = query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await?;
         if done.rows_affected() == 0 {
             let text = "the member has ended or was ended";
@@ -87,8 +86,7 @@ impl Postgres {
     /// Runs statements in one read-only transaction and one trip, each with a snapshot of its own.
     pub(crate) async fn look(&self, statements: &[&str]) -> Result<Vec<PgRow>, StoreError> {
         let script = statements.join(";\n");
-        let script =
-            format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;\n{script};\nCOMMIT");
+        let script = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;\n{script};\nCOMMIT");
         Tx::script(&self.reads, &script, ACTION).await
     }
 
@@ -125,32 +123,60 @@ impl Postgres {
     async fn ground_of(&self, era: u32) -> Result<Ground, StoreError> {
         let rows = self.look(&[include_str!("../sql/log/floor.sql")]).await?;
         let (ground, _) = self.stand_on(&rows)?;
-        if ground.era == era { Ok(ground) } else { Err(wrong_era(era)) }
+        if ground.era == era {
+            Ok(ground)
+        } else {
+            Err(wrong_era(era))
+        }
     }
 
-    /// Reads on in an era that is over: in plain order, then into the next one.
+    async fn read_tick(&self, request: &ReadPage<'_>) -> Result<Page, StoreError> {
+        let era = request.from.era;
+        let (seen_era, mut is_unordered) = self.seen.get();
+        if seen_era != era {
+            is_unordered = self.ground_of(era).await?.is_unordered;
+        }
+        loop {
+            let page = page_sql(request, is_unordered);
+            let rows = self
+                .look(&[include_str!("../sql/log/floor.sql"), &page])
+                .await?;
+            let (ground, rows) = self.stand_on(&rows)?;
+            if ground.era != era {
+                return Err(wrong_era(era));
+            }
+            if ground.is_unordered && !is_unordered {
+                is_unordered = true;
+                continue;
+            }
+            return read_tick(request.from, ground.floor, rows).map_err(while_doing(ACTION));
+        }
+    }
+
+    /// Rows of an era that is over, in plain order, and where reading goes on after the last.
     async fn read_sealed(
         &self,
         request: &ReadPage<'_>,
         within: &Within,
-    ) -> Result<Page, StoreError> {
-        let from = request.from;
+    ) -> Result<(Vec<Row>, Position), StoreError> {
+        let era = request.from.era;
+        self.ground_of(era).await?;
         let eras = self.eras().await?;
-        let sealed = eras.sealed_at(within.until.floor).ok_or_else(|| wrong_era(from.era))?;
+        let sealed = eras
+            .sealed_at(within.until.floor)
+            .ok_or_else(|| wrong_era(era))?;
         let sql = sealed_sql(request, within, sealed);
         let rows = self.look(&[&sql]).await?;
-        let (rows, is_complete) = read_rows(&rows).map_err(while_doing(ACTION))?;
-        let next = match rows.last() {
-            Some(last) if !is_complete => from.reach(&within.until, last.seq),
-            _ => eras.after(sealed),
-        };
-        Ok(Page { rows, next })
+        let (rows, _) = read_rows(&rows).map_err(while_doing(ACTION))?;
+        Ok((rows, eras.after(sealed)))
     }
 }
 
 /// The error for a position of an era that is over, or of another database.
 pub(crate) fn wrong_era(era: u32) -> StoreError {
-    let text = format!("the position is of era {era}, which is not this database's; lanes taken anew go on");
+    let text = format!(
+        "the position is of era {era}, which is not this database's; lanes taken anew go on"
+    );
     StoreError::found(StoreErrorKind::WrongEra, ACTION, text)
 }
 
@@ -179,7 +205,9 @@ pub(crate) fn parse_snapshot(text: &str, floor: u64) -> Result<Snapshot, sqlx::E
 
 fn snapshot_of(rows: &[PgRow], floor: u64) -> Result<Snapshot, sqlx::Error> {
     let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-    parse_snapshot(row.try_get("snapshot")?, floor)
+    let snapshot = parse_snapshot(row.try_get("snapshot")?, floor)?;
+    let started: i32 = row.try_get("started")?;
+    Ok(above_started(snapshot, started.max(0) as u64))
 }
 
 /// Fills a statement's parameters in as literals, because the simple protocol, which does several
@@ -191,7 +219,10 @@ pub(crate) fn render(statement: &str, literals: &[String]) -> String {
     for part in parts {
         let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, rest) = part.split_at(digits);
-        let literal = number.parse().ok().and_then(|n: usize| literals.get(n.wrapping_sub(1)));
+        let literal = number
+            .parse()
+            .ok()
+            .and_then(|n: usize| literals.get(n.wrapping_sub(1)));
         match literal {
             Some(literal) => {
                 rendered.push('\'');
@@ -216,7 +247,12 @@ fn page_sql(request: &ReadPage<'_>, is_unordered: bool) -> String {
     let from = request.from;
     let (within_seq, until_xmax, until_xip, late) = match &from.within {
         Some(within) => {
-            let late = from.after.xip.iter().copied().filter(|x| within.until.sees(*x));
+            let late = from
+                .after
+                .xip
+                .iter()
+                .copied()
+                .filter(|x| within.until.sees(*x));
             let until = &within.until;
             (within.seq, until.xmax, array(&until.xip), late.collect())
         }
@@ -234,7 +270,7 @@ fn page_sql(request: &ReadPage<'_>, is_unordered: bool) -> String {
         within_seq.to_string(),
     ];
     // Inside a tick the lowest sequence is already kept with the position.
-    if is_unordered && from.is_boundary() {
+    if from.is_boundary() && (is_unordered || has_no_floor(&from.after)) {
         render(include_str!("../sql/log/page_unordered.sql"), &literals)
     } else {
         render(include_str!("../sql/log/page.sql"), &literals)
@@ -279,9 +315,11 @@ fn read_tick(from: &Position, floor: u64, answer: &[PgRow]) -> Result<Page, sqlx
     let next = match rows.last() {
         Some(last) if !is_complete => {
             let mut next = from.reach(&until, last.seq);
-            let lowest = answer.first().map(|row| row.try_get::<Option<i64>, _>("lowest"));
+            let lowest = answer
+                .first()
+                .map(|row| row.try_get::<Option<i64>, _>("lowest"));
             if let Some(Ok(Some(lowest))) = lowest {
-                next.after.floor = next.after.floor.min(lowest as u64);
+                next.after.floor = lowest as u64;
             }
             next
         }

@@ -36,7 +36,9 @@ impl Closed {
             first: row.try_get("first")?,
             next: row.try_get("next")?,
             leaf: row.try_get("leaf")?,
-            closing_xmax: xmax.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+            closing_xmax: xmax
+                .parse()
+                .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
             deferred_by: row.try_get("deferred_by")?,
             era_floor: row.try_get("era_floor")?,
         })
@@ -85,7 +87,10 @@ impl Postgres {
         let query = sqlx::query(include_str!("../sql/upkeep/closed_ranges.sql"))
             .bind(self.now())
             .bind(bounded_ms(retention.log_ms));
-        let rows = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let rows = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         let closed: Result<Vec<_>, sqlx::Error> = rows.iter().map(Closed::read).collect();
         let closed = closed.map_err(while_doing(ACTION))?;
@@ -119,7 +124,10 @@ impl Postgres {
         let connection = tx.connection();
         let eras = eras(connection).await?;
         let query = sqlx::query(include_str!("../sql/upkeep/lane_positions.sql"));
-        let rows = query.fetch_all(&mut *connection).await.map_err(while_doing(ACTION))?;
+        let rows = query
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(while_doing(ACTION))?;
         let mut horizon = Horizon {
             xmin: u64::MAX,
             subscription: None,
@@ -131,7 +139,10 @@ impl Postgres {
                     row.try_get::<String, _>("subscription")?,
                     row.try_get::<Option<String>, _>("owner")?,
                     row.try_get::<String, _>("position")?,
-                    (row.try_get::<i32, _>("lane")? as u16, row.try_get::<i64, _>("epoch")? as u64),
+                    (
+                        row.try_get::<i32, _>("lane")? as u16,
+                        row.try_get::<i64, _>("epoch")? as u64,
+                    ),
                 ))
             };
             let (subscription, owner, kept, lane) = read().map_err(while_doing(ACTION))?;
@@ -165,11 +176,18 @@ impl Postgres {
             "lock table only onceward.{} in access exclusive mode nowait",
             quoted(&range.leaf)
         );
-        if let Err(error) = sqlx::raw_sql(AssertSqlSafe(lock)).execute(tx.connection()).await {
+        if let Err(error) = sqlx::raw_sql(AssertSqlSafe(lock))
+            .execute(tx.connection())
+            .await
+        {
             tx.roll_back().await;
             let error = failed(ACTION, error);
             let is_busy = error.kind() == StoreErrorKind::Conflict;
-            return if is_busy { Ok(Emptied::InUse) } else { Err(error) };
+            return if is_busy {
+                Ok(Emptied::InUse)
+            } else {
+                Err(error)
+            };
         }
         // With the lock nobody writes there. A session that kept numbers of the range in advance
         // may have written after the range was closed.
@@ -177,7 +195,10 @@ impl Postgres {
         let query = sqlx::query_scalar(include_str!("../sql/upkeep/newest_xid.sql"))
             .bind(range.first)
             .bind(range.next);
-        let newest: String = query.fetch_one(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let newest: String = query
+            .fetch_one(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         let newest: u64 = newest.parse().unwrap_or(u64::MAX);
         if !is_sealed && newest >= horizon.xmin {
             tx.roll_back().await;
@@ -186,13 +207,18 @@ impl Postgres {
         let query = sqlx::query(include_str!("../sql/upkeep/note_emptied.sql"))
             .bind(&range.leaf)
             .bind(self.now());
-        let noted = query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let noted = query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         if noted.rows_affected() == 0 {
             tx.roll_back().await;
             return Ok(Emptied::Needed);
         }
         let truncate = format!("truncate table only onceward.{}", quoted(&range.leaf));
-        let done = sqlx::raw_sql(AssertSqlSafe(truncate)).execute(tx.connection()).await;
+        let done = sqlx::raw_sql(AssertSqlSafe(truncate))
+            .execute(tx.connection())
+            .await;
         done.map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await?;
         Ok(Emptied::Yes)
@@ -206,16 +232,24 @@ impl Postgres {
     ) -> Result<(), StoreError> {
         let mut tx = self.upkeep_tx().await?;
         let query = sqlx::query_scalar(include_str!("../sql/upkeep/detached_leaves.sql"));
-        let left: Vec<String> = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
-        let query = sqlx::query_scalar(include_str!("../sql/upkeep/emptied_ranges.sql"))
-            .bind(LEAVES_MAX);
-        let ranges: Vec<String> =
-            query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let left: Vec<String> = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
+        let query =
+            sqlx::query_scalar(include_str!("../sql/upkeep/emptied_ranges.sql")).bind(LEAVES_MAX);
+        let ranges: Vec<String> = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         let query = sqlx::query_scalar(include_str!("../sql/upkeep/old_days.sql"))
             .bind(self.now())
             .bind(bounded_ms(retention.ledger_ms))
             .bind(LEAVES_MAX);
-        let days: Vec<String> = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let days: Vec<String> = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         report.has_more |= days.len() as i64 == LEAVES_MAX;
         for leaf in left.iter().chain(&ranges).chain(&days) {
@@ -235,12 +269,23 @@ impl Postgres {
     async fn drop_leaf(&self, leaf: &str) -> Result<bool, StoreError> {
         let mut tx = self.upkeep_tx().await?;
         let query = sqlx::query(include_str!("../sql/upkeep/attachment.sql")).bind(leaf);
-        let found = query.fetch_optional(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let found = query
+            .fetch_optional(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         if let Some(row) = found {
             let is_pending: bool = row.try_get("is_pending").map_err(while_doing(ACTION))?;
-            let parent = if leaf.starts_with("ledger_") { "ledger" } else { "outbox" };
-            let how = if is_pending { "finalize" } else { "concurrently" };
+            let parent = if leaf.starts_with("ledger_") {
+                "ledger"
+            } else {
+                "outbox"
+            };
+            let how = if is_pending {
+                "finalize"
+            } else {
+                "concurrently"
+            };
             let statement = format!(
                 "alter table onceward.{parent} detach partition onceward.{} {how}",
                 quoted(leaf)
@@ -251,14 +296,20 @@ impl Postgres {
         }
         let mut tx = self.upkeep_tx().await?;
         let drop = format!("drop table if exists onceward.{}", quoted(leaf));
-        if let Err(error) = sqlx::raw_sql(AssertSqlSafe(drop)).execute(tx.connection()).await {
+        if let Err(error) = sqlx::raw_sql(AssertSqlSafe(drop))
+            .execute(tx.connection())
+            .await
+        {
             tx.roll_back().await;
             let error = failed(ACTION, error);
             let is_busy = error.kind() == StoreErrorKind::Conflict;
             return if is_busy { Ok(false) } else { Err(error) };
         }
         let query = sqlx::query(include_str!("../sql/upkeep/forget_range.sql")).bind(leaf);
-        query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await?;
         Ok(true)
     }
@@ -270,7 +321,9 @@ impl Postgres {
         let mut connection = connection.detach();
         let query = statement.clone();
         let run = async move {
-            let done = sqlx::raw_sql(AssertSqlSafe(query)).execute(&mut connection).await;
+            let done = sqlx::raw_sql(AssertSqlSafe(query))
+                .execute(&mut connection)
+                .await;
             // Detached from the pool, so that a statement called off leaves nothing behind there.
             let _ = connection.close().await;
             done
@@ -282,7 +335,10 @@ impl Postgres {
             Err(_) => {
                 let mut tx = self.upkeep_tx().await?;
                 let query = sqlx::query(include_str!("../sql/upkeep/cancel.sql")).bind(statement);
-                query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+                query
+                    .execute(tx.connection())
+                    .await
+                    .map_err(while_doing(ACTION))?;
                 tx.commit(ACTION).await?;
                 task.await
             }
@@ -291,7 +347,9 @@ impl Postgres {
             Ok(_) => Ok(true),
             Err(error) => {
                 // Called off (57014), or another leaf's detachment is still pending (55000).
-                let code = error.as_database_error().and_then(|e| e.code().map(|c| c.into_owned()));
+                let code = error
+                    .as_database_error()
+                    .and_then(|e| e.code().map(|c| c.into_owned()));
                 match code.as_deref() {
                     Some("57014" | "55000" | "55P03" | "40P01") => Ok(false),
                     _ => Err(failed(ACTION, error)),

@@ -16,7 +16,9 @@ pub(crate) fn read_row(row: &PgRow) -> Result<Row, Error> {
     let slot: i16 = row.try_get("slot")?;
     let recorded_at: i64 = row.try_get("recorded_at")?;
     Ok(Row {
-        xid: xid.parse().map_err(|error| Error::Decode(Box::new(error)))?,
+        xid: xid
+            .parse()
+            .map_err(|error| Error::Decode(Box::new(error)))?,
         seq: seq as u64,
         slot: slot as u16,
         recorded_at: moment(recorded_at),

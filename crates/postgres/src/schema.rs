@@ -16,7 +16,10 @@ use crate::snapshot::position_text;
 /// Migrations in order; the version is the place, counted from one.
 const MIGRATIONS: &[(&str, &str)] = &[
     ("base", include_str!("../migrations/0001_base.sql")),
-    ("functions", include_str!("../migrations/0002_functions.sql")),
+    (
+        "functions",
+        include_str!("../migrations/0002_functions.sql"),
+    ),
     ("room", include_str!("../migrations/0003_room.sql")),
 ];
 
@@ -59,7 +62,12 @@ impl Schema for Postgres {
             }
             SchemaState::Current { version } | SchemaState::Behind { version, .. } => version,
             SchemaState::Missing => {
-                run(connection, include_str!("../migrations/0000_versions.sql"), MIGRATE).await?;
+                run(
+                    connection,
+                    include_str!("../migrations/0000_versions.sql"),
+                    MIGRATE,
+                )
+                .await?;
                 0
             }
         };
@@ -68,11 +76,17 @@ impl Schema for Postgres {
             let query = sqlx::query(include_str!("../sql/schema/applied.sql"))
                 .bind(place as i32 + 1)
                 .bind(*name);
-            query.execute(&mut *connection).await.map_err(while_doing(MIGRATE))?;
+            query
+                .execute(&mut *connection)
+                .await
+                .map_err(while_doing(MIGRATE))?;
         }
         if let Some(source) = &self.source {
             let query = sqlx::query(include_str!("../sql/schema/set_source.sql")).bind(source);
-            query.execute(&mut *connection).await.map_err(while_doing(MIGRATE))?;
+            query
+                .execute(&mut *connection)
+                .await
+                .map_err(while_doing(MIGRATE))?;
         }
         tx.commit(MIGRATE).await?;
         Ok(SchemaState::Current { version: KNOWN })
@@ -85,7 +99,12 @@ impl Schema for Postgres {
     async fn register(&self, declared: Declared<'_>) -> Result<Registered, StoreError> {
         let head = onceward_core::store::Log::head(self).await?;
         let mut tx = self.lease_tx(REGISTER).await?;
-        run(tx.connection(), include_str!("../sql/schema/lock.sql"), REGISTER).await?;
+        run(
+            tx.connection(),
+            include_str!("../sql/schema/lock.sql"),
+            REGISTER,
+        )
+        .await?;
         let registered = register_in(tx.connection(), &declared, head).await?;
         tx.commit(REGISTER).await?;
         Ok(registered)
@@ -96,7 +115,10 @@ impl Schema for Postgres {
         let ping = async {
             let mut tx = Tx::open(&self.leases, BEGIN, ACTION).await?;
             let query = sqlx::query(include_str!("../sql/schema/ping.sql"));
-            let row = query.fetch_one(tx.connection()).await.map_err(while_doing(ACTION))?;
+            let row = query
+                .fetch_one(tx.connection())
+                .await
+                .map_err(while_doing(ACTION))?;
             let is_standby = row.try_get("is_standby").map_err(while_doing(ACTION))?;
             // On an error the connection is closed with the transaction, not kept.
             check_home(true, is_standby, ACTION)?;
@@ -119,19 +141,31 @@ pub(crate) async fn run(
     script: &'static str,
     action: &'static str,
 ) -> Result<(), StoreError> {
-    sqlx::raw_sql(script).execute(connection).await.map_err(while_doing(action))?;
+    sqlx::raw_sql(script)
+        .execute(connection)
+        .await
+        .map_err(while_doing(action))?;
     Ok(())
 }
 
 async fn state(connection: &mut PgConnection) -> Result<SchemaState, StoreError> {
     const ACTION: &str = "look at the tables";
     let query = sqlx::query(include_str!("../sql/schema/exists.sql"));
-    let row = query.fetch_one(&mut *connection).await.map_err(while_doing(ACTION))?;
-    if !row.try_get::<bool, _>("is_there").map_err(while_doing(ACTION))? {
+    let row = query
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(while_doing(ACTION))?;
+    if !row
+        .try_get::<bool, _>("is_there")
+        .map_err(while_doing(ACTION))?
+    {
         return Ok(SchemaState::Missing);
     }
     let query = sqlx::query(include_str!("../sql/schema/version.sql"));
-    let row = query.fetch_one(connection).await.map_err(while_doing(ACTION))?;
+    let row = query
+        .fetch_one(connection)
+        .await
+        .map_err(while_doing(ACTION))?;
     let version: i32 = row.try_get("version").map_err(while_doing(ACTION))?;
     let version = version as u32;
     Ok(match version.cmp(&KNOWN) {
@@ -153,7 +187,10 @@ async fn check_identity(
     action: &'static str,
 ) -> Result<(), StoreError> {
     let query = sqlx::query(include_str!("../sql/schema/home.sql"));
-    let row = query.fetch_one(connection).await.map_err(while_doing(action))?;
+    let row = query
+        .fetch_one(connection)
+        .await
+        .map_err(while_doing(action))?;
     let is_home = row.try_get("is_home").map_err(while_doing(action))?;
     check_home(is_home, false, action)
 }
@@ -188,21 +225,32 @@ async fn register_in(
         .bind(declared.subscription)
         .bind(i32::from(declared.lanes))
         .bind(declared.types);
-    query.execute(&mut *connection).await.map_err(while_doing(REGISTER))?;
+    query
+        .execute(&mut *connection)
+        .await
+        .map_err(while_doing(REGISTER))?;
     let query = sqlx::query(include_str!("../sql/schema/add_lanes.sql"))
         .bind(declared.subscription)
         .bind(i32::from(declared.lanes))
         .bind(position_text(&position)?)
         .bind(not_before);
-    query.execute(connection).await.map_err(while_doing(REGISTER))?;
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(REGISTER))?;
     Ok(Registered::New)
 }
 
 async fn find(connection: &mut PgConnection, name: &str) -> Result<Option<u16>, StoreError> {
     let query = sqlx::query(include_str!("../sql/schema/find_subscription.sql")).bind(name);
-    let row = query.fetch_optional(connection).await.map_err(while_doing(REGISTER))?;
+    let row = query
+        .fetch_optional(connection)
+        .await
+        .map_err(while_doing(REGISTER))?;
     let lanes = row.map(|row| row.try_get::<i32, _>("lanes")).transpose();
-    Ok(lanes.map_err(while_doing(REGISTER))?.map(|lanes| lanes as u16))
+    Ok(lanes
+        .map_err(while_doing(REGISTER))?
+        .map(|lanes| lanes as u16))
 }
 
 async fn set_types(
@@ -212,16 +260,19 @@ async fn set_types(
     let query = sqlx::query(include_str!("../sql/schema/set_types.sql"))
         .bind(declared.subscription)
         .bind(declared.types);
-    query.execute(connection).await.map_err(while_doing(REGISTER))?;
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(REGISTER))?;
     Ok(())
 }
 
-async fn holds_types(
-    connection: &mut PgConnection,
-    types: &[String],
-) -> Result<bool, StoreError> {
+async fn holds_types(connection: &mut PgConnection, types: &[String]) -> Result<bool, StoreError> {
     let query = sqlx::query(include_str!("../sql/schema/holds_types.sql")).bind(types);
-    let row = query.fetch_one(connection).await.map_err(while_doing(REGISTER))?;
+    let row = query
+        .fetch_one(connection)
+        .await
+        .map_err(while_doing(REGISTER))?;
     row.try_get("holds").map_err(while_doing(REGISTER))
 }
 
@@ -236,7 +287,10 @@ async fn rename(connection: &mut PgConnection, from: &str, to: &str) -> Result<(
         include_str!("../sql/schema/rename_operation_ledger.sql"),
     ] {
         let query = sqlx::query(statement).bind(from).bind(to);
-        query.execute(&mut *connection).await.map_err(while_doing(REGISTER))?;
+        query
+            .execute(&mut *connection)
+            .await
+            .map_err(while_doing(REGISTER))?;
     }
     Ok(())
 }

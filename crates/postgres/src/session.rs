@@ -71,7 +71,10 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn get(&self) -> (u32, bool) {
-        (self.era.load(Ordering::Relaxed), self.is_unordered.load(Ordering::Relaxed))
+        (
+            self.era.load(Ordering::Relaxed),
+            self.is_unordered.load(Ordering::Relaxed),
+        )
     }
 
     pub(crate) fn set(&self, era: u32, is_unordered: bool) {
@@ -257,7 +260,10 @@ impl Tx {
 
     /// Rolls back; a connection that cannot is closed, which has the same effect.
     pub(crate) async fn roll_back(mut self) {
-        if PgTransactionManager::rollback(self.connection()).await.is_ok() {
+        if PgTransactionManager::rollback(self.connection())
+            .await
+            .is_ok()
+        {
             self.connection.take();
         }
     }

@@ -22,6 +22,32 @@ pub(crate) fn read_snapshot(text: &str, floor: u64) -> Option<Snapshot> {
     })
 }
 
+/// Most transactions that are listed as open because they had started above the snapshot's xmax.
+const STARTED_MAX: u64 = 1_000;
+
+/// Raises `xmax` above every transaction that had started.
+///
+/// The server's own xmax is one above the last transaction that has *ended*. A transaction above it
+/// may have started, and have drawn its sequence, before the floor was read: without this its rows
+/// would be below the floor and lost. Those `started` ones are listed as open, so that they are
+/// read by transaction. Where there are very many (savepoints count too), the floor is given up
+/// instead, and the next read looks the lowest sequence up.
+pub(crate) fn above_started(mut snapshot: Snapshot, started: u64) -> Snapshot {
+    if started > STARTED_MAX {
+        snapshot.floor = 0;
+        return snapshot;
+    }
+    let next = snapshot.xmax + started;
+    snapshot.xip.extend(snapshot.xmax..next);
+    snapshot.xmax = next;
+    snapshot
+}
+
+/// Whether a position's floor says nothing, see [`above_started`].
+pub(crate) fn has_no_floor(snapshot: &Snapshot) -> bool {
+    snapshot.floor == 0 && snapshot.xmax > 0
+}
+
 /// Numbers with commas between.
 pub(crate) fn list(xids: &[u64]) -> String {
     let texts: Vec<String> = xids.iter().map(u64::to_string).collect();
@@ -67,6 +93,17 @@ mod tests {
         assert!(read_snapshot("10:20:", 0).unwrap().xip.is_empty());
         assert_eq!(read_snapshot("10:20", 0), None);
         assert_eq!(read_snapshot("a:20:", 0), None);
+    }
+
+    #[test]
+    fn transactions_that_had_started_are_open_and_below_xmax() {
+        let snapshot = above_started(read_snapshot("10:12:10", 7).unwrap(), 3);
+        assert_eq!((snapshot.xmin, snapshot.xmax, snapshot.floor), (10, 15, 7));
+        assert_eq!(snapshot.xip, [10, 12, 13, 14]);
+        let many = above_started(read_snapshot("10:12:10", 7).unwrap(), 100_000);
+        assert_eq!((many.xmax, many.floor, many.xip.len()), (12, 0, 1));
+        assert!(has_no_floor(&many) && !has_no_floor(&snapshot));
+        assert!(!has_no_floor(&Snapshot::origin()));
     }
 
     #[test]

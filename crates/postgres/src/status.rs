@@ -29,7 +29,10 @@ impl Status for Postgres {
         let statement = sqlx::query(include_str!("../sql/status/operation.sql"))
             .bind(query.operation)
             .bind(i64::from(query.rows_max));
-        let rows = statement.fetch_all(&mut *connection).await.map_err(while_doing(FOLLOW))?;
+        let rows = statement
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(while_doing(FOLLOW))?;
         let mut follower = Follower {
             eras: eras(connection).await?,
             records: HashMap::new(),
@@ -48,7 +51,10 @@ impl Status for Postgres {
         const ACTION: &str = "list subscriptions";
         let mut tx = self.read_tx(ACTION).await?;
         let query = sqlx::query_scalar(include_str!("../sql/status/subscriptions.sql"));
-        let names = query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let names = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         Ok(names)
     }
@@ -59,7 +65,10 @@ impl Status for Postgres {
         let statement = sqlx::query(include_str!("../sql/status/counts.sql"))
             .bind(query.subscription)
             .bind(self.now());
-        let counts = statement.fetch_optional(&mut *connection).await.map_err(while_doing(COUNT))?;
+        let counts = statement
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(while_doing(COUNT))?;
         let Some(counts) = counts else {
             let text = format!("no subscription is called {:?}", query.subscription);
             return Err(StoreError::found(StoreErrorKind::Refused, COUNT, text));
@@ -67,7 +76,10 @@ impl Status for Postgres {
         let statement = sqlx::query(include_str!("../sql/status/lanes.sql"))
             .bind(query.subscription)
             .bind(self.now());
-        let lanes = statement.fetch_all(&mut *connection).await.map_err(while_doing(COUNT))?;
+        let lanes = statement
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(while_doing(COUNT))?;
         let mut backlog =
             read_backlog(query.subscription, &counts, &lanes).map_err(while_doing(COUNT))?;
         count_waiting(connection, &query, &counts, &lanes, &mut backlog).await?;
@@ -88,7 +100,9 @@ impl Found {
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         let xid: String = row.try_get("xid")?;
         Ok(Self {
-            xid: xid.parse().map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+            xid: xid
+                .parse()
+                .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
             seq: row.try_get("seq")?,
             slot: row.try_get("slot")?,
             status: MessageStatus {
@@ -127,14 +141,20 @@ impl Follower {
             .bind(message.status.recorded_at.as_micros())
             .bind(i32::from(message.slot))
             .bind(self.now);
-        let interested = query.fetch_all(&mut *connection).await.map_err(while_doing(FOLLOW))?;
+        let interested = query
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(while_doing(FOLLOW))?;
         for row in &interested {
             let subscription: String = row.try_get("subscription").map_err(while_doing(FOLLOW))?;
             let state = match held_up(row).map_err(while_doing(FOLLOW))? {
                 Some(state) => state,
                 None => match finished(connection, &message, &subscription).await? {
                     Some(state) => state,
-                    None => self.on_its_way(connection, &message, &subscription, row).await?,
+                    None => {
+                        self.on_its_way(connection, &message, &subscription, row)
+                            .await?
+                    }
                 },
             };
             message.status.subscriptions.push((subscription, state));
@@ -167,11 +187,20 @@ impl Follower {
                 let latest = latest_positions(connection, subscription, &key.1).await?;
                 self.records.insert(key.clone(), latest);
             }
-            let record = self.records.get(&key).and_then(|records| records.get(&lane));
+            let record = self
+                .records
+                .get(&key)
+                .and_then(|records| records.get(&lane));
             position = record.cloned().unwrap_or(position);
         }
-        let is_past = self.eras.is_past(&position, message.xid, message.seq as u64);
-        Ok(if is_past { MessageState::Delivered } else { MessageState::Pending })
+        let is_past = self
+            .eras
+            .is_past(&position, message.xid, message.seq as u64);
+        Ok(if is_past {
+            MessageState::Delivered
+        } else {
+            MessageState::Pending
+        })
     }
 }
 
@@ -206,7 +235,10 @@ async fn finished(
         .bind(message.seq.to_string())
         .bind(&status.operation)
         .bind(status.recorded_at.as_micros());
-    let row = query.fetch_optional(connection).await.map_err(while_doing(FOLLOW))?;
+    let row = query
+        .fetch_optional(connection)
+        .await
+        .map_err(while_doing(FOLLOW))?;
     let read = |row: PgRow| {
         Ok(MessageState::Finished {
             ending: read_ending(row.try_get("ending")?),
@@ -241,7 +273,9 @@ fn read_backlog(
             running: count("running")?,
             operator: count("operator")?,
         },
-        oldest_deferred_at: counts.try_get::<Option<i64>, _>("oldest_deferred_at")?.map(moment),
+        oldest_deferred_at: counts
+            .try_get::<Option<i64>, _>("oldest_deferred_at")?
+            .map(moment),
         quarantined: count("quarantined")?,
         lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
         now: moment(counts.try_get("now")?),

@@ -29,8 +29,14 @@ impl Upkeep for Postgres {
         // One round at a time: whoever comes second leaves the work to the first.
         let mut guard = Tx::open(&self.reads, BEGIN, ACTION).await?;
         let query = sqlx::query(include_str!("../sql/upkeep/guard.sql"));
-        let row = query.fetch_one(guard.connection()).await.map_err(while_doing(ACTION))?;
-        if !row.try_get::<bool, _>("is_mine").map_err(while_doing(ACTION))? {
+        let row = query
+            .fetch_one(guard.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
+        if !row
+            .try_get::<bool, _>("is_mine")
+            .map_err(while_doing(ACTION))?
+        {
             guard.roll_back().await;
             return Ok(UpkeepReport::default());
         }
@@ -50,7 +56,10 @@ impl Upkeep for Postgres {
         const ACTION: &str = "read the last upkeep report";
         let mut tx = self.read_tx(ACTION).await?;
         let query = sqlx::query(include_str!("../sql/upkeep/last_report.sql"));
-        let row = query.fetch_optional(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let row = query
+            .fetch_optional(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         let Some(row) = row else {
             return Ok(None);
@@ -118,7 +127,10 @@ impl Postgres {
     pub(crate) async fn upkeep_tx(&self) -> Result<Tx, StoreError> {
         let mut tx = Tx::open(&self.reads, BEGIN, ACTION).await?;
         let query = sqlx::query(include_str!("../sql/upkeep/lock_timeout.sql"));
-        query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         Ok(tx)
     }
 
@@ -129,26 +141,42 @@ impl Postgres {
         report: &mut UpkeepReport,
     ) -> Result<(), StoreError> {
         let mut tx = self.upkeep_tx().await?;
-        let mut room = Room::look(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let mut room = Room::look(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         let rate = room.rate();
         let is_measured = room.rate_seconds >= RATE_SECONDS;
-        room.rate_max = if is_measured { room.rate_max.max(rate) } else { room.rate_max };
+        room.rate_max = if is_measured {
+            room.rate_max.max(rate)
+        } else {
+            room.rate_max
+        };
         let query = sqlx::query_scalar(include_str!("../sql/upkeep/cut.sql"))
             .bind(self.now())
             .bind(bounded_ms(retention.log_ms / PARTS));
-        let was_cut: bool =
-            query.fetch_one(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let was_cut: bool = query
+            .fetch_one(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await?;
         // In a transaction of its own: the snapshot that closes a range is taken after the cut.
         let mut tx = self.upkeep_tx().await?;
         let query = sqlx::query(include_str!("../sql/upkeep/close_ranges.sql")).bind(self.now());
-        query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
-        let after = Room::look(tx.connection()).await.map_err(while_doing(ACTION))?;
+        query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
+        let after = Room::look(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         if is_measured || was_cut {
             let query = sqlx::query(include_str!("../sql/upkeep/save_rate.sql"))
                 .bind(after.last)
                 .bind(room.rate_max);
-            query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+            query
+                .execute(tx.connection())
+                .await
+                .map_err(while_doing(ACTION))?;
         }
         tx.commit(ACTION).await?;
         let width = width_for(room.rate_max);
@@ -158,7 +186,10 @@ impl Postgres {
             let query = sqlx::query(include_str!("../sql/upkeep/make_range.sql"))
                 .bind(made_until)
                 .bind(made_until + width);
-            query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+            query
+                .execute(tx.connection())
+                .await
+                .map_err(while_doing(ACTION))?;
             tx.commit(ACTION).await?;
             made_until += width;
             report.made_ahead += 1;
@@ -179,11 +210,16 @@ impl Postgres {
             .bind(self.now())
             .bind(bounded_ms(retention.ledger_ms))
             .bind(DAYS_MAX);
-        let days: Vec<String> =
-            query.fetch_all(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let days: Vec<String> = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         for day in &days {
             let query = sqlx::query(include_str!("../sql/upkeep/make_day.sql")).bind(day);
-            query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+            query
+                .execute(tx.connection())
+                .await
+                .map_err(while_doing(ACTION))?;
         }
         tx.commit(ACTION).await?;
         report.made_ahead += days.len() as u64;
@@ -225,7 +261,10 @@ impl Postgres {
         report: &mut UpkeepReport,
     ) -> Result<u64, StoreError> {
         let mut tx = self.upkeep_tx().await?;
-        let done = query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let done = query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await?;
         report.has_more |= done.rows_affected() as i64 >= ROWS_MAX;
         Ok(done.rows_affected())
@@ -234,8 +273,10 @@ impl Postgres {
     async fn find_oldest(&self, report: &mut UpkeepReport) -> Result<(), StoreError> {
         let mut tx = self.upkeep_tx().await?;
         let query = sqlx::query_scalar(include_str!("../sql/upkeep/oldest.sql"));
-        let oldest: Option<i64> =
-            query.fetch_optional(tx.connection()).await.map_err(while_doing(ACTION))?;
+        let oldest: Option<i64> = query
+            .fetch_optional(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         report.log_oldest_at = oldest.map(moment);
         Ok(())
@@ -248,7 +289,10 @@ impl Postgres {
         let query = sqlx::query(include_str!("../sql/upkeep/save_report.sql"))
             .bind(self.now())
             .bind(text);
-        query.execute(tx.connection()).await.map_err(while_doing(ACTION))?;
+        query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await
     }
 }

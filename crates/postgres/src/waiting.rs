@@ -29,21 +29,41 @@ pub(crate) async fn count_waiting(
     backlog: &mut Backlog,
 ) -> Result<(), StoreError> {
     let groups = stands(connection, query.subscription, lanes).await?;
-    let not_before = lanes.first().map(|row| row.try_get::<Option<i64>, _>("not_before"));
-    let not_before = not_before.transpose().map_err(while_doing(ACTION))?.flatten();
+    let not_before = lanes
+        .first()
+        .map(|row| row.try_get::<Option<i64>, _>("not_before"));
+    let not_before = not_before
+        .transpose()
+        .map_err(while_doing(ACTION))?
+        .flatten();
     for (position, which) in groups {
         let left = query.count_max.saturating_sub(backlog.waiting);
         let statement = bind_stand(query.subscription, &position)
-            .bind(counts.try_get::<Vec<String>, _>("types").map_err(while_doing(ACTION))?)
-            .bind(counts.try_get::<i32, _>("lanes").map_err(while_doing(ACTION))?)
+            .bind(
+                counts
+                    .try_get::<Vec<String>, _>("types")
+                    .map_err(while_doing(ACTION))?,
+            )
+            .bind(
+                counts
+                    .try_get::<i32, _>("lanes")
+                    .map_err(while_doing(ACTION))?,
+            )
             .bind(which)
             .bind(i64::try_from(left).unwrap_or(i64::MAX).saturating_add(1))
-            .bind(i64::try_from(left).unwrap_or(i64::MAX).saturating_add(1)
-                .saturating_mul(LOOKED_AT_PER_COUNTED))
+            .bind(
+                i64::try_from(left)
+                    .unwrap_or(i64::MAX)
+                    .saturating_add(1)
+                    .saturating_mul(LOOKED_AT_PER_COUNTED),
+            )
             .bind(upper(&position))
             .bind(not_before)
             .bind(!is_sealed(&position));
-        let row = statement.fetch_one(&mut *connection).await.map_err(while_doing(ACTION))?;
+        let row = statement
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(while_doing(ACTION))?;
         let waiting: i64 = row.try_get("waiting").map_err(while_doing(ACTION))?;
         let oldest_at: Option<i64> = row.try_get("oldest_at").map_err(while_doing(ACTION))?;
         let gave_up: bool = row.try_get("looked_at_all").map_err(while_doing(ACTION))?;
@@ -84,7 +104,9 @@ async fn stands(
                 let latest = latest_positions(connection, subscription, &owner).await?;
                 records.insert(owner.clone(), latest);
             }
-            let record = records.get(&owner).and_then(|r| r.get(&(lane as u16, epoch as u64)));
+            let record = records
+                .get(&owner)
+                .and_then(|r| r.get(&(lane as u16, epoch as u64)));
             position = record.cloned().unwrap_or(position);
         }
         match groups.iter_mut().find(|(stand, _)| *stand == position) {
@@ -119,7 +141,11 @@ fn bind_stand<'q>(subscription: &'q str, position: &Position) -> Statement<'q> {
         seq: 0,
     };
     let within = position.within.as_ref().unwrap_or(&nothing);
-    let lower = if is_sealed(position) { within.seq } else { position.after.floor };
+    let lower = if is_sealed(position) {
+        within.seq
+    } else {
+        position.after.floor
+    };
     sqlx::query(include_str!("../sql/status/waiting.sql"))
         .bind(subscription)
         .bind(position.after.xmax.to_string())

@@ -1,5 +1,7 @@
 select d.kind,
-    greatest(0, ceil(extract(epoch from d.due_at - t.now) * 1000))::bigint as due_in_ms,
+    case when d.due_at is not null
+        then greatest(0, ceil(extract(epoch from d.due_at - t.now) * 1000))::bigint
+    end as due_in_ms,
     d.failures, d.deaths, d.waits, d.failure,
     greatest(0, floor(extract(epoch from t.now - d.first_deferred_at) * 1000))::bigint as age_ms,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,

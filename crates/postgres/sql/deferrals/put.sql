@@ -1,3 +1,4 @@
+-- One of kind held never overwrites: what is known of a message stays when it is read again.
 insert into onceward.deferrals as d (
     subscription, seq, slot, key, kind, due_at, failures, deaths, waits, failure, first_deferred_at)
 select $1::text, n.seq, n.slot, n.key, n.kind, t.now + n.due_in_ms * interval '1 millisecond',
@@ -11,3 +12,4 @@ order by n.seq
 on conflict (subscription, seq) do update
 set kind = excluded.kind, due_at = excluded.due_at, failures = excluded.failures,
     deaths = excluded.deaths, waits = excluded.waits, failure = excluded.failure
+where excluded.kind <> 'held'

@@ -1,6 +1,7 @@
 -- Rows of a tick in the order of their sequence. $1 lower bound of the tail, $2 first transaction
 -- of the tail, $3 and $4 end of the tick (xmax and what was open then), $5 late transactions and
--- $6 whether there are any, $7 rows, $8 bytes, $9 lower bound of late rows.
+-- $6 whether there are any, $7 rows, $8 bytes, $9 lower bound of late rows. For `started` see
+-- snapshot.sql.
 with merged as (
     select u.* from (
         (select o.* from onceward.outbox o
@@ -35,6 +36,7 @@ with merged as (
 )
 select
     case when coalesce(p.place, 1) = 1 then s.snapshot::text end as snapshot,
+    case when coalesce(p.place, 1) = 1 then age(pg_snapshot_xmax(s.snapshot)::xid) end as started,
     p.candidates,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,

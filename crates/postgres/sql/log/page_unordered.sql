@@ -38,6 +38,7 @@ with merged as (
 )
 select
     case when coalesce(p.place, 1) = 1 then s.snapshot::text end as snapshot,
+    case when coalesce(p.place, 1) = 1 then age(pg_snapshot_xmax(s.snapshot)::xid) end as started,
     p.candidates,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
