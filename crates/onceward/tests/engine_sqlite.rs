@@ -24,8 +24,13 @@ struct Thing {
 }
 
 /// Quick retries.
-const RETRY: RetryPolicy =
-    RetryPolicy { base_ms: 1, cap_ms: 5, factor: 2.0, attempts_max: 3, age_max_ms: 600_000 };
+const RETRY: RetryPolicy = RetryPolicy {
+    base_ms: 1,
+    cap_ms: 5,
+    factor: 2.0,
+    attempts_max: 3,
+    age_max_ms: 600_000,
+};
 
 async fn record(cx: &mut Context<Sqlite>, thing: &Thing) -> Result<(), Failure> {
     sqlx::query("INSERT INTO effects (key, value) VALUES (?, ?)")
@@ -71,7 +76,10 @@ async fn a_thousand_messages_have_one_effect_each_in_the_order_of_their_key() {
     let outbox = onceward::Outbox::new(store.clone());
     let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
     let things: Vec<Thing> = (0..1_000)
-        .map(|i| Thing { key: format!("k{}", i % 37), value: i.to_string() })
+        .map(|i| Thing {
+            key: format!("k{}", i % 37),
+            value: i.to_string(),
+        })
         .collect();
     outbox.append_all(&mut tx, &things).await.unwrap();
     tx.commit().await.unwrap();
@@ -106,26 +114,48 @@ async fn failures_are_classified_and_their_neighbours_are_not_harmed() {
         ],
     )
     .await;
-    let subscription = Subscription::new("mixed", Semantics::EffectOnce).on::<Thing, _>(store_thing);
+    let subscription =
+        Subscription::new("mixed", Semantics::EffectOnce).on::<Thing, _>(store_thing);
     let engine = start(&store, subscription).await;
     idle(&store, "mixed").await;
     let keys = by_key(effects(&store).await);
     let of = |key: &str| keys.get(key).cloned().unwrap_or_default();
     assert_eq!(of("a"), ["1", "2"]);
-    assert_eq!(of("b"), ["flaky", "after flaky"], "a deferred message holds its key");
-    assert_eq!(of("c"), ["after permanent"], "an event's key goes on after quarantine");
-    assert_eq!(of("d"), ["rejected"], "what a rejecting handler wrote stays");
+    assert_eq!(
+        of("b"),
+        ["flaky", "after flaky"],
+        "a deferred message holds its key"
+    );
+    assert_eq!(
+        of("c"),
+        ["after permanent"],
+        "an event's key goes on after quarantine"
+    );
+    assert_eq!(
+        of("d"),
+        ["rejected"],
+        "what a rejecting handler wrote stays"
+    );
     assert_eq!(of("e"), [""; 0]);
     let cases = store.cases(CaseQuery::default()).await.unwrap();
-    let mut reasons: Vec<(&str, u32)> =
-        cases.iter().map(|c| (c.reason.as_str(), c.spent.failures)).collect();
+    let mut reasons: Vec<(&str, u32)> = cases
+        .iter()
+        .map(|c| (c.reason.as_str(), c.spent.failures))
+        .collect();
     reasons.sort_unstable();
     assert_eq!(
         reasons,
-        [("attempts_exhausted", 3), ("attempts_exhausted", 3), ("permanent", 1)]
+        [
+            ("attempts_exhausted", 3),
+            ("attempts_exhausted", 3),
+            ("permanent", 1)
+        ]
     );
     let backlog = store
-        .backlog(onceward::core::store::BacklogQuery { subscription: "mixed", count_max: 10 })
+        .backlog(onceward::core::store::BacklogQuery {
+            subscription: "mixed",
+            count_max: 10,
+        })
         .await
         .unwrap();
     assert_eq!(backlog.quarantined, 3);
@@ -136,13 +166,19 @@ async fn failures_are_classified_and_their_neighbours_are_not_harmed() {
 async fn a_second_engine_takes_over_and_nothing_is_done_twice() {
     let (folder, store) = sqlite().await;
     let values: Vec<String> = (0..200).map(|i| i.to_string()).collect();
-    let messages: Vec<(&str, &str)> =
-        values.iter().enumerate().map(|(i, v)| (["x", "y", "z"][i % 3], v.as_str())).collect();
+    let messages: Vec<(&str, &str)> = values
+        .iter()
+        .enumerate()
+        .map(|(i, v)| (["x", "y", "z"][i % 3], v.as_str()))
+        .collect();
     append(&store, "thing.done", &messages).await;
     let subscription =
         || Subscription::new("moving", Semantics::EffectOnce).on::<Thing, _>(store_thing);
     let first = start(&store, subscription()).await;
-    until("the first engine works", || async { !effects(&store).await.is_empty() }).await;
+    until("the first engine works", || async {
+        !effects(&store).await.is_empty()
+    })
+    .await;
     // Dropped without handing back, like a killed process.
     drop(first);
     let other = common::open(&folder).await;
@@ -152,7 +188,10 @@ async fn a_second_engine_takes_over_and_nothing_is_done_twice() {
     assert_eq!(keys.values().map(Vec::len).sum::<usize>(), 200);
     for values in keys.values() {
         let numbers: Vec<u32> = values.iter().map(|v| v.parse().unwrap()).collect();
-        assert!(numbers.is_sorted_by(|a, b| a < b), "doubled or out of order: {numbers:?}");
+        assert!(
+            numbers.is_sorted_by(|a, b| a < b),
+            "doubled or out of order: {numbers:?}"
+        );
     }
     second.shutdown(Duration::from_secs(5)).await;
 }
@@ -170,13 +209,19 @@ impl Call<Sqlite> for Carrier {
 
     async fn call(&self, operation: &str, _: &Thing) -> Result<u32, Failure> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
-        self.done.lock().unwrap().entry(operation.to_owned()).or_insert(number);
+        self.done
+            .lock()
+            .unwrap()
+            .entry(operation.to_owned())
+            .or_insert(number);
         Err(Failure::ambiguous("timeout", "no answer"))
     }
 
     async fn probe(&self, operation: &str, _: &Thing) -> Result<Probe<u32>, Failure> {
         let done = self.done.lock().unwrap();
-        Ok(done.get(operation).map_or(Probe::DidNotHappen, |n| Probe::Happened(*n)))
+        Ok(done
+            .get(operation)
+            .map_or(Probe::DidNotHappen, |n| Probe::Happened(*n)))
     }
 
     async fn outcome(
@@ -195,11 +240,17 @@ async fn a_call_whose_answer_is_lost_is_looked_up_before_it_is_made_again() {
     let (_folder, store) = sqlite().await;
     append(&store, "thing.done", &[("a", "1"), ("a", "2"), ("b", "3")]).await;
     let calls = Arc::new(AtomicU32::new(0));
-    let carrier = Carrier { calls: Arc::clone(&calls), done: Arc::default() };
+    let carrier = Carrier {
+        calls: Arc::clone(&calls),
+        done: Arc::default(),
+    };
     let subscription = Subscription::new("carrier", Semantics::EffectOnce).call(carrier);
     let engine = start(&store, subscription).await;
     idle(&store, "carrier").await;
-    until("all outcomes are there", || async { effects(&store).await.len() == 3 }).await;
+    until("all outcomes are there", || async {
+        effects(&store).await.len() == 3
+    })
+    .await;
     assert_eq!(calls.load(Ordering::SeqCst), 3, "each was called once");
     assert_eq!(by_key(effects(&store).await)["a"], ["1", "2"]);
     let status = store
@@ -229,13 +280,21 @@ impl Deliver for Mailbox {
 #[tokio::test]
 async fn deliveries_keep_the_order_of_their_key_and_leave_no_row_behind() {
     let (_folder, store) = sqlite().await;
-    append(&store, "thing.done", &[("a", "flaky"), ("a", "2"), ("b", "3")]).await;
+    append(
+        &store,
+        "thing.done",
+        &[("a", "flaky"), ("a", "2"), ("b", "3")],
+    )
+    .await;
     let seen = Arc::default();
     let subscription = Subscription::new("mail", Semantics::AtLeastOnce)
         .deliver(["thing.done"], Mailbox(Arc::clone(&seen)));
     let engine = start(&store, subscription).await;
     idle(&store, "mail").await;
-    until("all three are delivered", || async { seen.lock().unwrap().len() == 3 }).await;
+    until("all three are delivered", || async {
+        seen.lock().unwrap().len() == 3
+    })
+    .await;
     let seen = seen.lock().unwrap().clone();
     let a: Vec<&String> = seen.iter().filter(|id| id.contains("-a-")).collect();
     assert_eq!(a, ["thing.done-a-flaky", "thing.done-a-2"]);
@@ -258,7 +317,10 @@ async fn a_shutdown_hands_back_and_a_restart_goes_on() {
     engine.shutdown(Duration::from_secs(5)).await;
     append(&store, "thing.done", &[("a", "3")]).await;
     let engine = start(&store, subscription()).await;
-    until("the new one is done", || async { effects(&store).await.len() == 3 }).await;
+    until("the new one is done", || async {
+        effects(&store).await.len() == 3
+    })
+    .await;
     engine.shutdown(Duration::from_secs(5)).await;
     assert_eq!(by_key(effects(&store).await)["a"], ["1", "3"]);
 }

@@ -2,16 +2,17 @@
 
 use onceward_core::Timestamp;
 use onceward_core::store::{
-    Case, CaseQuery, CaseState, Cases, HeldCase, HeldKeysQuery, StoreError, StoreErrorKind,
+    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, StoreError, StoreErrorKind,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
 use crate::Sqlite;
 use crate::error::Attempt;
-use crate::row::{from_json, message, small, spent, unsigned};
+use crate::row::{from_json, message, small, spent, to_json, unsigned};
 
 const LIST: &str = include_str!("../sql/cases/list.sql");
+const CASED: &str = include_str!("../sql/cases/cased.sql");
 const HELD: &str = include_str!("../sql/cases/held.sql");
 
 const ROWS_MAX_DEFAULT: u32 = 100;
@@ -32,6 +33,16 @@ impl Cases for Sqlite {
             .await
             .attempting(READING)?;
         rows.iter().map(case).collect()
+    }
+
+    async fn cased(&self, query: CasedQuery<'_>) -> Result<Vec<u64>, StoreError> {
+        let seqs: Vec<i64> = sqlx::query_scalar(CASED)
+            .bind(query.subscription)
+            .bind(to_json(&query.seqs, READING)?)
+            .fetch_all(self.reads())
+            .await
+            .attempting(READING)?;
+        Ok(seqs.into_iter().map(unsigned).collect())
     }
 
     async fn held_cases(&self, query: HeldKeysQuery<'_>) -> Result<Vec<HeldCase>, StoreError> {

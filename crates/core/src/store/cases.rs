@@ -91,6 +91,15 @@ pub struct HeldCase {
     pub slot: u16,
 }
 
+/// Asks which messages have a case already.
+#[derive(Clone, Debug)]
+pub struct CasedQuery<'a> {
+    /// Subscription.
+    pub subscription: &'a str,
+    /// Sequences to look for.
+    pub seqs: &'a [u64],
+}
+
 /// Cases, read. They are opened by [`settle`](super::Effects::settle).
 pub trait Cases: Clone + Send + Sync + 'static {
     /// Cases by number.
@@ -98,6 +107,13 @@ pub trait Cases: Clone + Send + Sync + 'static {
         &self,
         query: CaseQuery<'_>,
     ) -> impl Future<Output = Result<Vec<Case>, StoreError>> + Send;
+
+    /// Which of some messages have a case, whatever its state. Asked while the log is read again
+    /// after a crash: what was quarantined is not tried again.
+    fn cased(
+        &self,
+        query: CasedQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<u64>, StoreError>> + Send;
 
     /// Keys that open cases hold, in a range of slots.
     fn held_cases(

@@ -17,7 +17,7 @@ mod status;
 mod upkeep;
 
 pub use acceptance::{AcceptRequest, Acceptance, Accepted};
-pub use cases::{Case, CaseQuery, CaseState, Cases, HeldCase, NewCase};
+pub use cases::{Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,
 };

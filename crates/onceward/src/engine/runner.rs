@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_core::Identity;
 use onceward_core::contract::{OnPoison, SubscriptionContract};
 use onceward_core::dispatcher::{Command, Dispatcher, Event};
 use onceward_core::lane::slots_of;
 use onceward_core::store::{
-    HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, SavePosition, Settle, Span, Store,
-    StoreError, StoreErrorKind, TakenLane,
+    CasedQuery, HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, SavePosition, Settle, Span,
+    Store, StoreError, StoreErrorKind, TakenLane,
 };
+use onceward_core::{Identity, Position, Row};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -29,6 +29,8 @@ pub(super) struct Runtime<S: Store> {
     pub(super) batch_max: u32,
 }
 
+/// Windows of rows that may lie between a saved position and the last row read.
+const SPAN_WINDOWS: u64 = 4;
 /// Shortest and longest pause before something is tried again, in milliseconds.
 const AGAIN_MIN_MS: u64 = 50;
 const AGAIN_MAX_MS: u64 = 2_000;
@@ -70,6 +72,9 @@ pub(super) struct Runner<S: Store> {
     tasks: JoinSet<()>,
     positions: watch::Sender<Vec<Span>>,
     is_draining: bool,
+    /// Rows still to be read that may have been read before, by an owner that ended uncleanly:
+    /// those that became cases are left out.
+    rereading: u64,
 }
 
 impl<S: Store> Runner<S> {
@@ -109,6 +114,7 @@ impl<S: Store> Runner<S> {
             tasks,
             positions,
             is_draining: false,
+            rereading: 0,
         };
         (runner, sender)
     }
@@ -175,13 +181,20 @@ impl<S: Store> Runner<S> {
             Note::Event(event) => {
                 let event = *event;
                 let has_lane = matches!(event, Event::LaneTaken { .. });
+                if let Event::Page { rows, .. } = &event {
+                    self.rereading = self.rereading.saturating_sub(rows.len() as u64);
+                }
                 self.handle(event);
                 if has_lane {
                     self.report_lanes();
                 }
             }
             Note::Taken(lanes) => {
+                let window = u64::from(self.runtime.contract.window_rows);
                 for taken in lanes {
+                    if taken.is_suspect {
+                        self.rereading += SPAN_WINDOWS * window;
+                    }
                     self.prepare(taken);
                 }
             }
@@ -222,23 +235,7 @@ impl<S: Store> Runner<S> {
     fn command(&mut self, command: Command) {
         match command {
             Command::Read { feed, from } => {
-                let (reader, to_self) = (Arc::clone(&self.reader), self.to_self.clone());
-                self.reads.spawn(async move {
-                    let event = match reader.read(from).await {
-                        Ok(page) => Event::Page {
-                            feed,
-                            from: page.from.clone(),
-                            rows: page.rows.clone(),
-                            next: page.next.clone(),
-                        },
-                        Err(error) => {
-                            warn(&error, "the log cannot be read");
-                            tokio::time::sleep(Duration::from_millis(500)).await;
-                            Event::ReadFailed { feed }
-                        }
-                    };
-                    let _ = to_self.send(Note::Event(Box::new(event)));
-                });
+                self.read(feed, from);
             }
             Command::Load {
                 key,
@@ -289,6 +286,38 @@ impl<S: Store> Runner<S> {
                 self.report_lanes();
             }
         }
+    }
+
+    fn read(&mut self, feed: u32, from: Position) {
+        let (reader, to_self) = (Arc::clone(&self.reader), self.to_self.clone());
+        let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
+        let is_rereading = self.rereading > 0;
+        self.reads.spawn(async move {
+            let read = async {
+                let page = reader.read(from).await?;
+                let mut rows = page.rows.clone();
+                if is_rereading {
+                    leave_cases_out(&store, &runtime.contract.name, &mut rows).await?;
+                }
+                let (from, next) = (page.from.clone(), page.next.clone());
+                Ok(Event::Page {
+                    feed,
+                    from,
+                    rows,
+                    next,
+                })
+            };
+            let event = match read.await {
+                Ok(event) => event,
+                Err(error) => {
+                    let error: StoreError = error;
+                    warn(&error, "the log cannot be read");
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    Event::ReadFailed { feed }
+                }
+            };
+            let _ = to_self.send(Note::Event(Box::new(event)));
+        });
     }
 
     fn load(&mut self, key: String, slot: u16, rows_max: u32) {
@@ -348,6 +377,23 @@ impl<S: Store> Runner<S> {
             let _ = fenced_or(released.await, &to_self);
         });
     }
+}
+
+/// Takes rows out that have a case.
+async fn leave_cases_out<S: Store>(
+    store: &S,
+    subscription: &str,
+    rows: &mut Vec<Arc<Row>>,
+) -> Result<(), StoreError> {
+    let seqs: Vec<u64> = rows.iter().map(|row| row.seq).collect();
+    let cased = store
+        .cased(CasedQuery {
+            subscription,
+            seqs: &seqs,
+        })
+        .await?;
+    rows.retain(|row| !cased.contains(&row.seq));
+    Ok(())
 }
 
 async fn record<S: Store>(

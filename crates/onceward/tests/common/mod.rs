@@ -11,7 +11,12 @@ use tempfile::TempDir;
 
 /// Short leases, so that takeovers are quick.
 pub fn options() -> EngineOptions {
-    EngineOptions { lease_ms: 1_500, renew_ms: 100, doze_max_ms: 20, ..EngineOptions::default() }
+    EngineOptions {
+        lease_ms: 1_500,
+        renew_ms: 100,
+        doze_max_ms: 20,
+        ..EngineOptions::default()
+    }
 }
 
 /// A migrated SQLite file with a business table `effects (key, value)`.
@@ -19,15 +24,19 @@ pub async fn sqlite() -> (TempDir, Sqlite) {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder).await;
     store.migrate().await.unwrap();
-    sqlx::query("CREATE TABLE effects (n INTEGER PRIMARY KEY, key TEXT NOT NULL, value TEXT NOT NULL)")
-        .execute(store.pool())
-        .await
-        .unwrap();
+    sqlx::query(
+        "CREATE TABLE effects (n INTEGER PRIMARY KEY, key TEXT NOT NULL, value TEXT NOT NULL)",
+    )
+    .execute(store.pool())
+    .await
+    .unwrap();
     (folder, store)
 }
 
 pub async fn open(folder: &TempDir) -> Sqlite {
-    Sqlite::connect(folder.path().join("test.db").to_string_lossy()).await.unwrap()
+    Sqlite::connect(folder.path().join("test.db").to_string_lossy())
+        .await
+        .unwrap()
 }
 
 /// Appends messages of a type: `(key, value)` pairs, in one transaction each.
@@ -37,8 +46,13 @@ pub async fn append(store: &Sqlite, message_type: &str, messages: &[(&str, &str)
         let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
         let payload = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
         let id = format!("{message_type}-{key}-{value}");
-        let envelope =
-            Envelope::new(id, "thing", *key, message_type, Payload::Json(payload.into()));
+        let envelope = Envelope::new(
+            id,
+            "thing",
+            *key,
+            message_type,
+            Payload::Json(payload.into()),
+        );
         outbox.append_envelopes(&mut tx, &[envelope]).await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -47,7 +61,10 @@ pub async fn append(store: &Sqlite, message_type: &str, messages: &[(&str, &str)
 
 /// All effects in order of their commit.
 pub async fn effects(store: &Sqlite) -> Vec<(String, String)> {
-    sqlx::query_as("SELECT key, value FROM effects ORDER BY n").fetch_all(store.pool()).await.unwrap()
+    sqlx::query_as("SELECT key, value FROM effects ORDER BY n")
+        .fetch_all(store.pool())
+        .await
+        .unwrap()
 }
 
 /// Waits until a condition holds, or fails after twenty seconds.
@@ -66,7 +83,10 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut()
 
 /// Waits until nothing waits and nothing is deferred but for people.
 pub async fn idle<S: Store>(store: &S, subscription: &str) {
-    let query = onceward::core::store::BacklogQuery { subscription, count_max: 10 };
+    let query = onceward::core::store::BacklogQuery {
+        subscription,
+        count_max: 10,
+    };
     until("the subscription is idle", || async {
         let backlog = store.backlog(query.clone()).await.unwrap();
         let d = backlog.deferred;
