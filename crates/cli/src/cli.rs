@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    backlog, doctor, explain, init, migrate, operation, quarantine, send, subscription, up,
+    backlog, demo, doctor, explain, init, migrate, operation, quarantine, send, subscription, up,
 };
 
 /// Reliable asynchronous messaging: accept once, act once, prove it.
@@ -56,6 +56,11 @@ pub struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the worked example under fire: kill its processes, then count what was lost or doubled
+    Demo(demo::DemoArgs),
+    /// One process of the demo
+    #[command(hide = true)]
+    DemoPart(demo::DemoPartArgs),
     /// Write a first onceward.toml that runs as it is
     Init(init::InitArgs),
     /// Bring the store's tables up to date

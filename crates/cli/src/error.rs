@@ -110,6 +110,8 @@ codes! {
     Doctor = "1028",
     /// What was watched did not end well, or not in time.
     Watch = "1029",
+    /// The demo lost or doubled something, or could not run.
+    Demo = "1030",
 }
 
 /// Why a command ends with something else than success.

@@ -25,7 +25,7 @@ use clap::Parser as _;
 
 use cli::{Cli, Command, Global};
 use commands::{
-    backlog, doctor, explain, init, migrate, operation, quarantine, send, subscription, up,
+    backlog, demo, doctor, explain, init, migrate, operation, quarantine, send, subscription, up,
 };
 use error::{Code, EXIT_USAGE, Error};
 use output::Output;
@@ -77,6 +77,8 @@ fn run_command(cli: &Cli, output: Output) -> Result<(), Error> {
 
 async fn run_async(global: &Global, output: Output, command: &Command) -> Result<(), Error> {
     match command {
+        Command::Demo(args) => demo::run(global, output, args).await,
+        Command::DemoPart(args) => demo::run_part(global, args).await,
         Command::Doctor(args) => doctor::run(global, output, args).await,
         Command::Up(args) => up::run(global, output, args).await,
         Command::Send(args) => send::run(global, output, args).await,
@@ -103,6 +105,8 @@ async fn on_store(global: &Global, output: Output, command: &Command) -> Result<
             Command::Quarantine(command) => quarantine::run(opened, output, command).await,
             Command::Subscription(command) => subscription::run(opened, output, command).await,
             Command::Init(_)
+            | Command::Demo(_)
+            | Command::DemoPart(_)
             | Command::Explain(_)
             | Command::Migrate(_)
             | Command::Doctor(_)

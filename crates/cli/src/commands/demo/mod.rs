@@ -1,0 +1,192 @@
+//! `onceward demo`: the worked example under fire, with a verdict.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | `place` | the folder and the store |
+//! | `parts` | the processes |
+//! | `input`, `clients`, `answers` | who orders, and what they were told |
+//! | `kills` | when which process dies |
+//! | `run` | all of it together |
+//! | `verdict`, `report` | what the records say |
+
+use std::path::PathBuf;
+
+use clap::Args;
+use onceward_orders::fulfilment::Broken;
+use onceward_orders::part::Part;
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::Global;
+use crate::error::{Code, EXIT_PARTLY, Error};
+use crate::output::Output;
+use crate::store::{Target, with_store};
+
+mod answers;
+mod clients;
+mod input;
+mod kills;
+mod parts;
+mod place;
+mod progress;
+mod report;
+mod run;
+mod verdict;
+
+use place::Place;
+use run::{Ran, Task};
+use verdict::Verdict;
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Orders to make up
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2_000,
+        conflicts_with = "input"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    orders: u32,
+    /// Processes to kill while they have unfinished work
+    #[arg(long, value_name = "K", default_value_t = 9)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=1_000))]
+    kills: u32,
+    /// Orders from a file, one JSON object per line; - is standard input
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Keep records, logs and the store
+    #[arg(long)]
+    keep: bool,
+    /// What orders, moods of the carrier and moments of kills follow from
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Break the consumer, to see that the verdict notices
+    #[arg(long, hide = true)]
+    broken: Option<Broken>,
+}
+
+/// Options of `demo-part`, as which the demo starts its own processes.
+#[derive(Debug, Args)]
+pub struct DemoPartArgs {
+    /// Which
+    #[command(subcommand)]
+    part: Part,
+}
+
+/// Runs one part of the demo.
+///
+/// # Errors
+/// When it cannot start, or fails.
+pub async fn run_part(global: &Global, args: &DemoPartArgs) -> Result<(), Error> {
+    let text = "--store is missing";
+    let url = global.store.as_deref();
+    let url = url.ok_or_else(|| Error::new(Code::StoreUrl, text))?;
+    let filter = EnvFilter::try_from_env("ONCEWARD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_env_filter(filter)
+        .init();
+    let ended = args.part.clone().run(url).await;
+    ended.map_err(|e| Error::new(Code::Demo, "a part of the demo failed").with_source(e))
+}
+
+/// Runs the demo.
+///
+/// # Errors
+/// When something was lost or done twice, when lines of the input were refused, or when the demo
+/// cannot run.
+pub async fn run(global: &Global, output: Output, args: &DemoArgs) -> Result<(), Error> {
+    let seed = args.seed.unwrap_or_else(|| u64::from(fastrand::u32(..)));
+    let (inputs, refused) = match &args.input {
+        Some(path) => input::from_file(path)?,
+        None => (input::made_up(args.orders, seed), Vec::new()),
+    };
+    let place = Place::make(global.store.as_deref()).await?;
+    let task = Task {
+        inputs,
+        kills: args.kills,
+        seed,
+        broken: args.broken,
+    };
+    let ended = tokio::select! {
+        ended = at(&place, output, task) => ended,
+        _ = tokio::signal::ctrl_c() => Err(Error::new(Code::Demo, "stopped").with_exit(130)),
+    };
+    let (mut ran, verdict) = match ended {
+        Ok(ended) => ended,
+        Err(error) => {
+            leave(output, &place, args.keep || error.exit() != 130).await;
+            return Err(error);
+        }
+    };
+    ran.refused.extend(refused);
+    ran.refused.sort_by_key(|refused| refused.line);
+    conclude(output, args, &place, &ran, &verdict).await
+}
+
+async fn at(place: &Place, output: Output, task: Task) -> Result<(Ran, Verdict), Error> {
+    let target = Target {
+        url: place.url.clone(),
+        source: None,
+        connections_max: Some(4),
+    };
+    let store = target.open(true).await?;
+    let ended = with_store!(&store, &target.url, opened => {
+        run::run(opened, output, place, task).await
+    });
+    store.close().await;
+    let (ran, records) = ended?;
+    Ok((ran, verdict::judge(&records)))
+}
+
+/// After a run that came to no verdict.
+async fn leave(output: Output, place: &Place, is_kept: bool) {
+    if is_kept {
+        output.say(&format!(
+            "what was done so far is in {}",
+            place.folder.display()
+        ));
+    } else if let Err(error) = place.clear().await {
+        output.say(&error.full_message());
+    }
+}
+
+async fn conclude(
+    output: Output,
+    args: &DemoArgs,
+    place: &Place,
+    ran: &Ran,
+    verdict: &Verdict,
+) -> Result<(), Error> {
+    // What went wrong can only be understood with the records at hand.
+    let is_kept = args.keep || !verdict.is_good();
+    for refused in &ran.refused {
+        output.say(&match refused.line {
+            0 => format!("refused: {}", refused.reason),
+            line => format!("line {line}: {}", refused.reason),
+        });
+    }
+    let kept = is_kept.then_some(place);
+    if output.is_json() {
+        report::json(output, verdict, ran, kept)?;
+    } else {
+        report::people(output, verdict, ran, kept)?;
+    }
+    if !is_kept {
+        place.clear().await?;
+    }
+    if !verdict.is_good() {
+        let text = format!(
+            "{} lost, {} doubled, {} without an order",
+            verdict.lost, verdict.doubled, verdict.unasked
+        );
+        return Err(Error::new(Code::Demo, text));
+    }
+    if !ran.refused.is_empty() {
+        let text = format!("{} of the orders were refused", ran.refused.len());
+        return Err(Error::new(Code::Partly, text).with_exit(EXIT_PARTLY));
+    }
+    Ok(())
+}
