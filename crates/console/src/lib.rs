@@ -12,11 +12,22 @@
 //! refused, and a bearer token once one is configured (see [`Access`]). Errors are RFC 9457
 //! problems whose `type` has a page (see [`Code`]).
 //!
-//! ```ignore
-//! let gate = StoreGate::new(store);
-//! let router = Console::new(gate).access(access).hosts(["orders.internal"]).router();
-//! check_exposure(address, &access)?;
-//! axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::net::SocketAddr;
+//!
+//! use onceward_console::{Access, Console, Scope, StoreGate, check_exposure};
+//!
+//! let store = onceward_sqlite::Sqlite::connect("orders.db").await?;
+//! let access = Access::default();
+//! let access = access.with_token_file("shop", "shop.token".as_ref(), [Scope::Publish])?;
+//! let listener = tokio::net::TcpListener::bind("0.0.0.0:8455").await?;
+//! check_exposure(listener.local_addr()?, &access)?;
+//! let console = Console::new(StoreGate::new(store)).access(access).hosts(["orders.internal"]);
+//! let service = console.router().into_make_service_with_connect_info::<SocketAddr>();
+//! axum::serve(listener, service).await?;
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! Serve it with connect information, as above: without a token, a peer that is not on loopback is
