@@ -1,15 +1,25 @@
 //! Opening the store that the command line or the configuration names.
 
 use std::path::Path;
+use std::str::FromStr as _;
+use std::time::Duration;
 
-use onceward_core::store::{Schema, SchemaState, StoreError};
+use onceward_core::store::{Schema, SchemaState, StoreError, StoreErrorKind};
 use onceward_postgres::Postgres;
 use onceward_sqlite::Sqlite;
+use sqlx::Connection as _;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use crate::cli::Global;
 use crate::config::{Config, StoreUrl};
 use crate::error::{Code, EXIT_SCHEMA, Error};
 use crate::store_url::{self, StoreKind};
+
+/// How long a first connection may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is attempted with it.
+const CONNECT: &str = "connect to the database";
 
 /// Which store, with what is configured of it.
 #[derive(Clone, Debug)]
@@ -100,7 +110,15 @@ impl Target {
         opened.map_err(|error| Error::store(&self.url, &error))
     }
 
+    /// Tries one connection first: a pool goes on trying, and then says only that it gave up.
     async fn postgres(&self) -> Result<Postgres, StoreError> {
+        if let Ok(options) = PgConnectOptions::from_str(&self.url) {
+            let connecting = PgConnection::connect_with(&options);
+            let connected = tokio::time::timeout(CONNECT_WITHIN, connecting).await;
+            let connection = connected.map_err(|_| no_answer())?.map_err(unconnected)?;
+            // What matters is that it could be opened.
+            let _ = connection.close().await;
+        }
         let mut options = onceward_postgres::Options::default();
         if let Some(most) = self.connections_max {
             options.effect_connections = most;
@@ -111,6 +129,23 @@ impl Target {
             None => store,
         })
     }
+}
+
+fn no_answer() -> StoreError {
+    let message = format!("no answer within {} s", CONNECT_WITHIN.as_secs());
+    StoreError::found(StoreErrorKind::Unavailable, CONNECT, message)
+}
+
+fn unconnected(error: sqlx::Error) -> StoreError {
+    let kind = match &error {
+        sqlx::Error::Database(refusal) => match refusal.code().as_deref() {
+            // Starting, stopping, or without a free connection.
+            Some("57P01" | "57P02" | "57P03" | "53300") => StoreErrorKind::Unavailable,
+            _ => StoreErrorKind::Denied,
+        },
+        _ => StoreErrorKind::Unavailable,
+    };
+    StoreError::new(kind, CONNECT, error)
 }
 
 /// A store of either kind.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use onceward_core::Ending;
 use onceward_core::store::{MessageState, MessageStatus, OperationQuery, Status};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::error::{Code, Error};
@@ -107,6 +107,7 @@ async fn show<S: Status>(
 ) -> Result<(), Error> {
     let messages = look(opened, &args.id, args.reveal).await?;
     if output.is_json() {
+        let messages: Vec<Value> = messages.iter().map(message_json).collect();
         return output.json(&json!({ "operation": args.id, "messages": messages }));
     }
     let mut rows = table(&[
@@ -137,6 +138,15 @@ async fn show<S: Status>(
         }
     }
     output.table(&rows)
+}
+
+/// A message with its states by subscription.
+fn message_json(message: &MessageStatus) -> Value {
+    let states = message.subscriptions.iter();
+    let states: Map<String, Value> = states.map(|(s, state)| (s.clone(), json!(state))).collect();
+    let mut value = json!(message);
+    value["subscriptions"] = Value::Object(states);
+    value
 }
 
 fn describe(state: &MessageState) -> String {

@@ -205,12 +205,21 @@ fn a_subscription_to_an_unknown_type_is_refused_at_the_type() {
 
 #[test]
 fn contract_faults_of_settings_written_in_words_have_their_place() {
-    let text = with("order = \"none\"", "timeout = \"0s\"");
-    one_fault(&text, "18:1:", "0 is not between 1 and", "OW1014");
+    let text = with("order = \"none\"", "timeout = \"2d\"");
+    one_fault(&text, "18:1:", "172800000 is not between 1 and", "OW1014");
     let text = with("factor = 3", "factor = 0.5");
     one_fault(&text, "21:37:", "must be at least 1", "OW1014");
     let text = with("messages = [\"order.accepted\"]\n", "");
     one_fault(&text, "15:15:", "name at least one message type", "OW1014");
+}
+
+#[test]
+fn a_push_has_time_to_end_by_itself() {
+    let text = with("timeout = \"3s\"", "timeout = \"2m\"");
+    let config = parse(&text).unwrap();
+    assert_eq!(config.contract.subscriptions["hook"].timeout_ms, 125_000);
+    let text = text.replace("order = \"none\"", "timeout = \"2m\"");
+    one_fault(&text, "18:1:", "a push may take 120000 ms", "OW1014");
 }
 
 #[test]

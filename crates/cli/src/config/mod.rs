@@ -28,9 +28,7 @@ pub struct StoreConfig {
     pub url: StoreUrl,
     /// The `source` of messages that name none.
     pub source: Option<String>,
-    /// Whether the log keeps an index that finds an operation's messages.
-    pub status_index: bool,
-    /// Most connections at once, where it is limited here.
+    /// Most effect transactions at once on PostgreSQL, where it is limited here.
     pub connections_max: Option<u32>,
 }
 
@@ -143,7 +141,7 @@ impl Config {
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
+        _ => Path::new(""),
     }
 }
 

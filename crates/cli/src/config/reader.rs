@@ -187,17 +187,6 @@ impl<'a> Section<'a> {
         })
     }
 
-    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
-        let (_, value) = self.ask(key)?;
-        match value.get_ref() {
-            DeValue::Boolean(flag) => Some(*flag),
-            _ => {
-                self.wrong_type(key, value, "true or false");
-                None
-            }
-        }
-    }
-
     /// A whole number that fits `T`.
     pub(super) fn whole<T: TryFrom<u64>>(&self, key: &'static str) -> Option<T> {
         let (_, value) = self.ask(key)?;

@@ -48,7 +48,6 @@ pub(super) fn store(root: &Section<'_>, folder: &Path) -> StoreConfig {
     let mut config = StoreConfig {
         url: StoreUrl::Plain(String::new()),
         source: None,
-        status_index: true,
         connections_max: None,
     };
     let Some(section) = root.section("store") else {
@@ -79,9 +78,6 @@ pub(super) fn store(root: &Section<'_>, folder: &Path) -> StoreConfig {
         }
     }
     config.source = section.text("source").map(|source| source.value);
-    if let Some(status_index) = section.flag("status_index") {
-        config.status_index = status_index;
-    }
     config.connections_max = section.whole("connections_max");
     section.finish();
     config

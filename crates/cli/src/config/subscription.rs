@@ -14,6 +14,9 @@ use crate::target;
 /// How long an answer to a push may take when nothing else is said, in milliseconds.
 const PUSH_TIMEOUT_MS_DEFAULT: u64 = 15_000;
 
+/// How much longer a subscription's own limit is than its push's, in milliseconds.
+const PUSH_MARGIN_MS: u64 = 5_000;
+
 /// Reads one subscription, and its push where it has one.
 pub(super) fn read(
     name: &str,
@@ -30,6 +33,9 @@ pub(super) fn read(
     source(&section);
     choices(&section, &mut contract);
     limits(&section, &mut contract);
+    if let Some(push) = &push {
+        leave_time(&section, &mut contract, push);
+    }
     retry(&section, &mut contract);
     contract.start = start(&section);
     contract.renamed_from = section.text("renamed_from").map(|former| former.value);
@@ -101,6 +107,24 @@ fn limits(section: &Section<'_>, contract: &mut SubscriptionContract) {
     if let Some(ms) = section.duration_ms("timeout", "timeout_ms") {
         contract.timeout_ms = ms;
     }
+}
+
+/// A push must be able to end by itself: cut off by the subscription's own limit, its end would not
+/// be known.
+fn leave_time(section: &Section<'_>, contract: &mut SubscriptionContract, push: &PushConfig) {
+    let needed_ms = push.timeout_ms.saturating_add(PUSH_MARGIN_MS);
+    if contract.timeout_ms >= needed_ms {
+        return;
+    }
+    if section.has("timeout") || section.has("timeout_ms") {
+        let place = section.findings.place_of(&section.path_of("timeout_ms"));
+        let message = format!(
+            "timeout is {} ms, but a push may take {} ms: leave at least {PUSH_MARGIN_MS} ms more",
+            contract.timeout_ms, push.timeout_ms
+        );
+        section.fault(FaultCode::Contract, &place, message);
+    }
+    contract.timeout_ms = needed_ms;
 }
 
 fn retry(section: &Section<'_>, contract: &mut SubscriptionContract) {

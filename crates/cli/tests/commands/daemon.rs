@@ -43,7 +43,7 @@ on_both_stores! {
         let watched = place.run(&["operation", "watch", "m20", "--timeout", "30s", "--json"]).ended(0);
         assert!(watched.out.contains("\"state\":\"delivered\""), "{watched:#?}");
         let again = place.run_with_input(&["send", "--url", &daemon.url, "--json"], &more).ended(0);
-        assert_eq!(again.json()["accepted_before"], 20);
+        assert_eq!(again.json()["accepted_before_at_least"], 20);
         assert_eq!(daemon.stop(), 0);
         assert!(receiver.is_idle());
         let lanes = place.run(&["subscription", "list", "--json"]).ended(0).json();

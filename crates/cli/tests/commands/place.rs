@@ -87,7 +87,7 @@ impl Place {
             None => "[store]\nurl = \"sqlite:onceward.db\"\n".to_owned(),
             Some(database) => {
                 // The address may hold a password, which the file must not.
-                std::fs::write(self.path("store.url"), database.url()).unwrap();
+                self.write_secret("store.url", database.url());
                 "[store]\nurl_file = \"store.url\"\n".to_owned()
             }
         }
@@ -98,6 +98,20 @@ impl Place {
         let store = self.store_section();
         let text = format!("{store}\n[http]\nlisten = \"127.0.0.1:0\"\n\n{rest}");
         std::fs::write(self.path("onceward.toml"), text).unwrap();
+    }
+
+    /// A file that only its owner can read.
+    pub(crate) fn write_secret(&self, name: &str, text: &str) {
+        use std::os::unix::fs::PermissionsExt as _;
+        self.write(name, text);
+        let permissions = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(self.path(name), permissions).unwrap();
+    }
+
+    /// What a query says, on PostgreSQL.
+    pub(crate) async fn psql(&self, sql: &str) -> String {
+        let database = self.database.as_ref().expect("a place on PostgreSQL");
+        database.psql(sql).await.trim().to_owned()
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {

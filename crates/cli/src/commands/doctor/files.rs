@@ -2,18 +2,41 @@
 
 use std::path::Path;
 
+use onceward::push::SigningSecrets;
+use onceward_console::Access;
+
 use super::Findings;
 use crate::config::{Config, SecretSource, StoreUrl};
+use crate::store_url;
 
 pub(super) fn check(config: &Config, findings: &mut Findings) {
     if let StoreUrl::Secret(source) = &config.store.url {
-        check_secret("secret of the store", source, findings);
+        let is_good = |url: &str| store_url::check(url).map(drop);
+        check_secret("secret of the store", source, is_good, findings);
     }
     for (name, push) in &config.pushes {
-        check_secret(&format!("secret of push {name}"), &push.secret, findings);
+        let is_good = |secret: &str| match SigningSecrets::parse(secret) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        check_secret(
+            &format!("secret of push {name}"),
+            &push.secret,
+            is_good,
+            findings,
+        );
     }
     for token in &config.tokens {
-        check_secret(&format!("token {}", token.name), &token.token, findings);
+        let is_good = |secret: &str| match Access::default().with_token(&token.name, secret, []) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        check_secret(
+            &format!("token {}", token.name),
+            &token.token,
+            is_good,
+            findings,
+        );
     }
     if config.tokens.is_empty() {
         findings.ok(
@@ -23,7 +46,24 @@ pub(super) fn check(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn check_secret(name: &str, source: &SecretSource, findings: &mut Findings) {
+/// Reads a secret, and asks `is_good` what is wrong with it.
+fn check_secret(
+    name: &str,
+    source: &SecretSource,
+    is_good: impl Fn(&str) -> Result<(), String>,
+    findings: &mut Findings,
+) {
+    let is_made_later = matches!(source, SecretSource::Made(path) if !path.exists());
+    if !is_made_later
+        && let Ok(secret) = source.read()
+        && let Err(problem) = is_good(secret.reveal())
+    {
+        return findings.failed(
+            name,
+            format!("{source}: {problem}"),
+            "write another one there",
+        );
+    }
     match source {
         SecretSource::Made(path) if !path.exists() => {
             findings.ok(

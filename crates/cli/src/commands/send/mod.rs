@@ -35,7 +35,7 @@ pub struct SendArgs {
     #[arg(default_value = "-")]
     file: PathBuf,
     /// Send to this HTTP endpoint (http://host:port) instead of into the store
-    #[arg(long, value_name = "URL", conflicts_with = "store")]
+    #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// File with the bearer token for --url
     #[arg(long, value_name = "FILE", requires = "url")]
@@ -59,8 +59,10 @@ struct RefusedLine {
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     lines: u64,
+    /// Acknowledged, now or before.
     accepted: u64,
-    accepted_before: u64,
+    /// Of these, events of batches in which nothing was new.
+    accepted_before_at_least: u64,
     refused: u64,
     refused_lines: Vec<RefusedLine>,
     seconds: f64,
@@ -127,8 +129,9 @@ fn report(output: Output, summary: &Summary) -> Result<(), Error> {
         return output.json(&json!(summary));
     }
     let mut text = format!("accepted {}", summary.accepted);
-    if summary.accepted_before > 0 {
-        text.push_str(&format!(", known already {}", summary.accepted_before));
+    if summary.accepted_before_at_least > 0 {
+        let known = summary.accepted_before_at_least;
+        text.push_str(&format!(" (at least {known} of them known already)"));
     }
     text.push_str(&format!(
         ", refused {}, of {} lines in {:.1} s",
@@ -170,10 +173,7 @@ async fn pump(
         if !batch.events.is_empty() && (is_full || is_end) {
             let full = std::mem::take(&mut batch);
             send_batch(full, sink, output, &progress, summary).await?;
-            progress.at(
-                lines.bytes_read(),
-                summary.accepted + summary.accepted_before,
-            );
+            progress.at(lines.bytes_read(), summary.accepted);
         }
         if is_end {
             progress.finish();
@@ -210,10 +210,9 @@ async fn send_batch(
         match sink.take(&batch.events).await? {
             Taken::All { is_replayed } => {
                 let count = batch.events.len() as u64;
+                summary.accepted += count;
                 if is_replayed {
-                    summary.accepted_before += count;
-                } else {
-                    summary.accepted += count;
+                    summary.accepted_before_at_least += count;
                 }
                 return Ok(());
             }

@@ -133,7 +133,10 @@ async fn daemon<S: Store>(
         config.retention,
         closing.clone(),
     ));
-    say_ready(output, opened.url, address)?;
+    if let Err(error) = say_ready(output, opened.url, address) {
+        // Whoever started it may not read on.
+        tracing::debug!(%error, "nobody reads that it is ready");
+    }
     signals.first().await;
     stopping.store(true, Ordering::SeqCst);
     notify::notify("STOPPING=1");
