@@ -21,7 +21,7 @@ use crate::snapshot::{position_text, read_position};
 const TAKE: &str = "take lanes";
 /// How long a takeover waits for transactions of a dead member that are just committing, before
 /// it ends their sessions. In milliseconds.
-const COMMITTING_MS: i64 = 500;
+const COMMITTING_MS: i64 = 1_000;
 /// How often it then tries again.
 const TAKEOVER_TRIES: u32 = 6;
 /// How long a member that leaves waits for its own last transaction. In milliseconds.
