@@ -156,8 +156,81 @@ async fn a_daemon_with_tokens_serves_only_who_has_one() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// Waits until a daemon says that it is stopping.
+async fn is_stopping(url: &str) {
+    let client = reqwest::Client::builder().timeout(SOON).build().unwrap();
+    loop {
+        let response = client.get(format!("{url}/readyz")).send().await.unwrap();
+        if response.status() == 503 {
+            assert!(response.text().await.unwrap().contains("stopping"));
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_flight_is_finished_before_the_end() {
+    with_crypto();
+    let (arrived, arrivals) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel();
+    let released = std::sync::Mutex::new(released);
+    let mut receiver = Receiver::start(
+        move |_| {
+            arrived.send(()).unwrap();
+            let released = || released.lock().unwrap().recv_timeout(SOON);
+            tokio::task::block_in_place(released).unwrap();
+            StatusCode::OK
+        },
+        false,
+    )
+    .await;
+    let place = Place::sqlite();
+    place.configure(&push_to(&receiver.url()));
+    let daemon = place.up(&["--migrate"]);
+    place
+        .run_with_input(&["send"], &event("m1", "order.accepted", "o1", "1"))
+        .ended(0);
+    tokio::task::block_in_place(|| arrivals.recv_timeout(SOON)).unwrap();
+    daemon.signal(Signal::TERM);
+    is_stopping(&daemon.url).await;
+    release.send(()).unwrap();
+    assert_eq!(daemon.ended(), 0);
+    receiver.next().await;
+    let shown = place
+        .run(&["operation", "watch", "m1", "--timeout", "1ms"])
+        .ended(0);
+    assert!(shown.out.contains("delivered"), "{shown:#?}");
+    // The next one has nothing to do.
+    let daemon = place.up(&[]);
+    assert_eq!(daemon.stop(), 0);
+    assert!(receiver.is_idle());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_runs_without_anything_to_push() {
+    with_crypto();
+    let place = Place::sqlite();
+    place.configure(crate::place::ONE_TYPE);
+    let daemon = place.up(&["--migrate", "--log-format", "json"]);
+    let line = event("m1", "order.accepted", "o1", "1");
+    place
+        .run_with_input(&["send", "--url", &daemon.url], &line)
+        .ended(0);
+    assert_eq!(get(&format!("{}/readyz", daemon.url)).await, 200);
+    assert_eq!(daemon.stop(), 0);
+    let shown = place.run(&["operation", "show", "m1"]).ended(0);
+    assert!(shown.out.contains("no subscription takes it"), "{shown:#?}");
+    for line in std::fs::read_to_string(place.path("up.log"))
+        .unwrap()
+        .lines()
+    {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_it_at_once() {
+    with_crypto();
     let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
     // Takes connections and never answers.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -179,20 +252,9 @@ async fn a_second_signal_ends_it_at_once() {
         .await
         .unwrap()
         .unwrap();
-    let client = reqwest::Client::new();
     daemon.signal(Signal::TERM);
     // It says that it is no longer ready while it waits for the answer.
-    loop {
-        let response = client
-            .get(format!("{}/readyz", daemon.url))
-            .send()
-            .await
-            .unwrap();
-        if response.status() == 503 {
-            assert!(response.text().await.unwrap().contains("stopping"));
-            break;
-        }
-    }
+    is_stopping(&daemon.url).await;
     daemon.signal(Signal::INT);
     assert_eq!(daemon.ended(), 1);
     silent.abort();

@@ -1,11 +1,13 @@
 //! A folder with a configuration and a store, and the program run in it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use onceward_testkit::postgres::TestDatabase;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -185,7 +187,7 @@ impl Place {
         });
         assert_eq!(ready["event"], "ready");
         Daemon {
-            child,
+            child: Some(child),
             url: ready["url"].as_str().unwrap().to_owned(),
             log,
         }
@@ -194,53 +196,50 @@ impl Place {
 
 /// A running daemon, killed when dropped.
 pub(crate) struct Daemon {
-    child: Child,
+    child: Option<Child>,
     pub(crate) url: String,
     log: PathBuf,
 }
 
 impl Daemon {
+    fn pid(&self) -> Pid {
+        Pid::from_child(self.child.as_ref().expect("taken only at the end"))
+    }
+
     /// Sends a signal.
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
     }
 
     /// Asks to stop, and waits for the end. Returns the exit status.
-    pub(crate) fn stop(mut self) -> i32 {
-        self.signal(rustix::process::Signal::TERM);
-        let status = wait(&mut self.child, &self.log);
-        status.expect("the daemon ended by itself")
+    pub(crate) fn stop(self) -> i32 {
+        self.signal(Signal::TERM);
+        self.ended()
     }
 
     /// Waits for the end without asking.
     pub(crate) fn ended(mut self) -> i32 {
-        wait(&mut self.child, &self.log).expect("the daemon ended by itself")
+        let pid = self.pid();
+        let mut child = self.child.take().expect("taken only here");
+        let (sender, ended) = mpsc::channel();
+        std::thread::spawn(move || sender.send(child.wait()));
+        let Ok(status) = ended.recv_timeout(SOON) else {
+            // Gone meanwhile at most.
+            let _ = kill_process(pid, Signal::KILL);
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            panic!("the daemon did not end:\n{log}");
+        };
+        status.unwrap().code().expect("the daemon ended by itself")
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Already over in most cases.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Waits for the end of a process; `None` when a signal ended it.
-fn wait(child: &mut Child, log: &Path) -> Option<i32> {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
+        if let Some(mut child) = self.child.take() {
+            // Already over in most cases.
+            let _ = child.kill();
+            let _ = child.wait();
         }
-        if started.elapsed() > SOON {
-            panic!(
-                "did not end:\n{}",
-                std::fs::read_to_string(log).unwrap_or_default()
-            );
-        }
-        std::thread::yield_now();
     }
 }
 
