@@ -33,7 +33,8 @@ use store::{Target, with_store};
 
 /// Runs the command line and says how it ended. Arguments begin with the program's name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
             // Nobody is left to be told when this fails.
@@ -42,6 +43,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let output = Output::new(cli.global.json, cli.global.no_color);
+    warn_of_password(&args, output);
     match run_command(&cli, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
@@ -62,7 +64,6 @@ fn run_command(cli: &Cli, output: Output) -> Result<(), Error> {
         }
         _ => {}
     }
-    warn_of_password(global, output);
     // The process's one choice of cryptography; a second call would only say that it is made.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -120,13 +121,16 @@ async fn on_store(global: &Global, output: Output, command: &Command) -> Result<
 }
 
 /// A password on the command line is seen by everyone who lists processes.
-fn warn_of_password(global: &Global, output: Output) {
-    let is_typed = std::env::args_os().any(|arg| arg.to_string_lossy().starts_with("--store"));
-    let Some(url) = &global.store else { return };
-    if is_typed && store_url::has_password(url) {
+fn warn_of_password(args: &[OsString], output: Output) {
+    let mut args = args.iter().map(|arg| arg.to_string_lossy());
+    let has_password = args.any(|arg| {
+        let url = arg.strip_prefix("--store=").unwrap_or(&arg);
+        store_url::check(url).is_ok() && store_url::has_password(url)
+    });
+    if has_password {
         output.say(
-            "warning: others on this machine can see the password in --store; ONCEWARD_STORE or \
-             url_file in the configuration keep it to yourself",
+            "warning: others on this machine can see the password on the command line; \
+             ONCEWARD_STORE or url_file in the configuration keep it to yourself",
         );
     }
 }
