@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    backlog, demo, doctor, explain, init, migrate, operation, quarantine, send, subscription, up,
+    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, send,
+    subscription, up,
 };
 
 /// Reliable asynchronous messaging: accept once, act once, prove it.
@@ -80,6 +81,9 @@ pub enum Command {
     /// Look at subscriptions
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),
+    /// Measure the engine on this machine, beside hand-written work in the same run
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Check everything that onceward needs, and say how to repair it
     Doctor(doctor::DoctorArgs),
     /// Explain an error code

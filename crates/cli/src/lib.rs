@@ -25,7 +25,8 @@ use clap::Parser as _;
 
 use cli::{Cli, Command, Global};
 use commands::{
-    backlog, demo, doctor, explain, init, migrate, operation, quarantine, send, subscription, up,
+    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, send,
+    subscription, up,
 };
 use error::{Code, EXIT_USAGE, Error};
 use output::Output;
@@ -79,6 +80,7 @@ fn run_command(cli: &Cli, output: Output) -> Result<(), Error> {
 async fn run_async(global: &Global, output: Output, command: &Command) -> Result<(), Error> {
     match command {
         Command::Demo(args) => demo::run(global, output, args).await,
+        Command::Bench(command) => bench::run(global, output, command).await,
         Command::DemoPart(args) => demo::run_part(global, args).await,
         Command::Doctor(args) => doctor::run(global, output, args).await,
         Command::Up(args) => up::run(global, output, args).await,
@@ -108,6 +110,7 @@ async fn on_store(global: &Global, output: Output, command: &Command) -> Result<
             Command::Init(_)
             | Command::Demo(_)
             | Command::DemoPart(_)
+            | Command::Bench(_)
             | Command::Explain(_)
             | Command::Migrate(_)
             | Command::Doctor(_)

@@ -1,6 +1,7 @@
 //! One module per noun; each holds its options and what they do.
 
 pub mod backlog;
+pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod explain;

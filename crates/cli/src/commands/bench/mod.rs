@@ -1,0 +1,95 @@
+//! `onceward bench`: what the engine does on this machine and this server, beside hand-written
+//! work in the same run.
+//!
+//! Everything happens in a database (or a file) made for the bench and removed after it. Figures
+//! are ratios within one run: machines differ, and so does the same machine from hour to hour.
+
+mod effects;
+mod ground;
+mod idle;
+mod postgres;
+mod sqlite;
+mod work;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::Global;
+use crate::error::{Code, Error};
+use crate::output::Output;
+use crate::store::Target;
+use crate::store_url::StoreKind;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Effects per second: coalesced, alone, in batches, with failures, beside two floors
+    Effects(EffectsArgs),
+    /// Resident memory while many messages wait and the handler is stuck
+    Waiting(WaitingArgs),
+    /// Processor time of an engine with nothing to do
+    Idle(IdleArgs),
+}
+
+/// Options of `bench effects`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct EffectsArgs {
+    /// Messages in each run
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub messages: u32,
+    /// Batches in work at once, and connections of the floors
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub concurrency: u16,
+    /// Most messages that commit together
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub batch_max: u32,
+}
+
+/// Options of `bench waiting`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WaitingArgs {
+    /// Messages that wait
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub messages: u32,
+}
+
+/// Options of `bench idle`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct IdleArgs {
+    /// How long to look on
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub seconds: u64,
+}
+
+/// Measures.
+///
+/// # Errors
+/// When the store cannot be reached or refuses, or a run does not end.
+pub async fn run(global: &Global, output: Output, command: &BenchCommand) -> Result<(), Error> {
+    let target = match &global.store {
+        Some(_) => Target::of(global)?,
+        None => {
+            let message = "name the server to measure on with --store (a scratch database is made \
+                           there and removed again), or --store sqlite:FILE for a scratch file \
+                           beside that one";
+            return Err(Error::new(Code::StoreUrl, message));
+        }
+    };
+    match target.kind() {
+        StoreKind::Postgres => {
+            measure(&postgres::Server::at(&target.url).await?, output, command).await
+        }
+        StoreKind::Sqlite => measure(&sqlite::Folder::beside(&target.url)?, output, command).await,
+    }
+}
+
+async fn measure<G: ground::Ground>(
+    ground: &G,
+    output: Output,
+    command: &BenchCommand,
+) -> Result<(), Error> {
+    match command {
+        BenchCommand::Effects(args) => effects::run(ground, output, *args).await,
+        BenchCommand::Waiting(args) => idle::waiting(ground, output, *args).await,
+        BenchCommand::Idle(args) => idle::idle(ground, output, *args).await,
+    }
+}
