@@ -5,14 +5,17 @@
 //! | `reader` | reads the log once for all subscriptions of the process |
 //! | `member` | lease, lanes, handover |
 //! | `runner` | drives one subscription's dispatcher |
-//! | `execute` | effect transactions: coalescing, suspects, failures |
+//! | `execute` | batches: pieces, suspects, failures |
+//! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
 
+mod attempt;
 mod execute;
 mod member;
 mod outside;
 mod reader;
 mod runner;
+mod tally;
 mod verdict;
 
 use std::collections::BTreeMap;

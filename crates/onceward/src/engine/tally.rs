@@ -1,0 +1,83 @@
+//! What a batch came to, message by message.
+
+use std::time::Instant;
+
+use onceward_core::LedgerEntry;
+use onceward_core::coalesce::BatchSeen;
+use onceward_core::dispatcher::{Fate, Work};
+use onceward_core::store::{Deferral, NewCase};
+
+use super::execute::Stop;
+
+/// Pause of a subscription whose store is in trouble, in milliseconds; as much again at random.
+const TROUBLE_PAUSE_MS: u64 = 250;
+
+/// How a batch ended.
+pub(super) struct BatchEnd {
+    pub(super) fates: Vec<(u64, Fate)>,
+    pub(super) seen: BatchSeen,
+    pub(super) pause_ms: Option<u64>,
+    pub(super) is_fenced: bool,
+}
+
+/// What a transaction will record, applied only when it commits.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) entries: Vec<LedgerEntry>,
+    pub(super) clear: Vec<u64>,
+    pub(super) defer: Vec<Deferral>,
+    pub(super) cases: Vec<NewCase>,
+    pub(super) fates: Vec<(usize, Fate)>,
+    pub(super) failures: u32,
+    pub(super) duplicates: u32,
+}
+
+/// The fates of a batch as they become known.
+pub(super) struct Tally {
+    pub(super) fates: Vec<Fate>,
+    pub(super) seen: BatchSeen,
+    started: Instant,
+    pub(super) stop: Option<Stop>,
+}
+
+impl Tally {
+    pub(super) fn new(len: usize) -> Self {
+        Self {
+            fates: vec![Fate::Returned; len],
+            seen: BatchSeen::default(),
+            started: Instant::now(),
+            stop: None,
+        }
+    }
+
+    pub(super) fn apply(&mut self, draft: Draft) {
+        self.seen.failures += draft.failures;
+        self.seen.duplicates += draft.duplicates;
+        for (index, fate) in draft.fates {
+            self.fates[index] = fate;
+        }
+    }
+
+    pub(super) fn end(mut self, works: &[Work]) -> BatchEnd {
+        let settled = self
+            .fates
+            .iter()
+            .filter(|fate| **fate != Fate::Returned)
+            .count();
+        self.seen.messages = u32::try_from(settled).unwrap_or(u32::MAX);
+        self.seen.elapsed_us =
+            u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        BatchEnd {
+            fates: works
+                .iter()
+                .map(|work| work.token)
+                .zip(self.fates)
+                .collect(),
+            seen: self.seen,
+            pause_ms: self
+                .stop
+                .map(|_| TROUBLE_PAUSE_MS + fastrand::u64(..TROUBLE_PAUSE_MS)),
+            is_fenced: matches!(self.stop, Some(Stop::Fenced)),
+        }
+    }
+}
