@@ -99,11 +99,9 @@ declare
     leaf text := 'outbox_' || make_range.first;
 begin
     execute format('create table onceward.%I (like onceward.outbox including defaults
-        including constraints including generated including storage including indexes,
-        constraint in_range check (seq >= %s and seq < %s))', leaf, make_range.first, make_range.next);
+        including constraints including generated including storage including indexes)', leaf);
     execute format('alter table onceward.outbox attach partition onceward.%I
         for values from (%s) to (%s)', leaf, make_range.first, make_range.next);
-    execute format('alter table onceward.%I drop constraint in_range', leaf);
     insert into onceward.ranges (first, next, leaf) values (make_range.first, make_range.next, leaf);
 end
 $$;
@@ -120,11 +118,9 @@ declare
     next timestamptz := (make_day.day + 1)::timestamp at time zone 'UTC';
 begin
     execute format('create table onceward.%I (like onceward.ledger including defaults
-        including constraints including storage including indexes,
-        constraint in_range check (recordedtime >= %L and recordedtime < %L))', leaf, first, next);
+        including constraints including storage including indexes)', leaf);
     execute format('alter table onceward.ledger attach partition onceward.%I
         for values from (%L) to (%L)', leaf, first, next);
-    execute format('alter table onceward.%I drop constraint in_range', leaf);
 end
 $$;
 

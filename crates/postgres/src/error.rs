@@ -104,6 +104,10 @@ pub(crate) fn classify(error: &(dyn StdError + 'static)) -> Option<StoreErrorKin
                 | sqlx::Error::ColumnIndexOutOfBounds { .. }
                 | sqlx::Error::ColumnDecode { .. }
                 | sqlx::Error::Decode(_) => None,
+                // A statement that took too long is about the statement, and would be again.
+                sqlx::Error::Database(database) if database.code().as_deref() == Some("57014") => {
+                    Some(StoreErrorKind::Other)
+                }
                 theirs => Some(kind_of(theirs)),
             };
         }
@@ -135,7 +139,8 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
         // Ours, raised by onceward.enter().
         "OW001" => StoreErrorKind::Fenced,
         "25006" => StoreErrorKind::ReadOnly,
-        "25P02" | "25P03" | "57014" | "57P05" => StoreErrorKind::Unavailable,
+        // 25P02 is not here: what comes after an error that somebody ignored fails for ever.
+        "25P03" | "57014" | "57P05" => StoreErrorKind::Unavailable,
         "40001" | "40P01" | "55P03" => StoreErrorKind::Conflict,
         "42501" => StoreErrorKind::Denied,
         "42P01" | "3F000" | "42883" | "42703" => StoreErrorKind::Schema,
@@ -182,6 +187,7 @@ mod tests {
             ("42P01", StoreErrorKind::Schema),
             ("OW001", StoreErrorKind::Fenced),
             ("P0001", StoreErrorKind::Other),
+            ("25P02", StoreErrorKind::Other),
         ] {
             assert_eq!(kind_of_code(code), kind, "{code}");
         }

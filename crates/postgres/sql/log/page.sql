@@ -1,13 +1,16 @@
 -- Rows of a tick in the order of their sequence. $1 lower bound of the tail, $2 first transaction
 -- of the tail, $3 and $4 end of the tick (xmax and what was open then), $5 late transactions and
 -- $6 whether there are any, $7 rows, $8 bytes, $9 lower bound of late rows. For `started` see
--- snapshot.sql.
+-- snapshot.sql. `is true` keeps the index by transaction out of the tail, which is read in its
+-- order from the primary key whatever the statistics say.
 with merged as (
     select u.* from (
         (select o.* from onceward.outbox o
          where o.seq > $1::bigint
            and o.seq > (select era_floor from onceward.meta)
-           and o.xid >= $2::xid8 and o.xid < $3::xid8 and o.xid <> all ($4::xid8[])
+           and (o.xid >= $2::xid8) is true
+           and (o.xid < $3::xid8) is true
+           and o.xid <> all ($4::xid8[])
          order by o.seq
          limit $7::bigint + 1)
         union all

@@ -1,15 +1,20 @@
--- As page.sql, for a sequence with a cache above one: its numbers say nothing about time, so that
--- the lowest of the tick is looked up by transaction, in the same snapshot as the rows.
-with merged as (
+-- As page.sql, where no floor is known: for a sequence with a cache above one, whose numbers say
+-- nothing about time, and after a snapshot that gave its floor up. The lowest sequence of the tick
+-- is looked up by transaction, in the same snapshot as the rows.
+with lowest as materialized (
+    select min(l.seq) - 1 as seq from (
+        -- Not merged with the query around it, which would look for the lowest from the beginning.
+        select i.seq from onceward.outbox i where i.xid >= $2::xid8 offset 0) l
+    where l.seq > (select era_floor from onceward.meta)
+), merged as (
     select u.* from (
         (select o.* from onceward.outbox o
-         where o.seq > coalesce((
-               select min(l.seq) - 1 from onceward.outbox l
-               where l.xid >= $2::xid8
-                 and l.seq > (select era_floor from onceward.meta)), $1::bigint)
+         where o.seq > coalesce((select seq from lowest), $1::bigint)
            and o.seq > $9::bigint
            and o.seq > (select era_floor from onceward.meta)
-           and o.xid >= $2::xid8 and o.xid < $3::xid8 and o.xid <> all ($4::xid8[])
+           and (o.xid >= $2::xid8) is true
+           and (o.xid < $3::xid8) is true
+           and o.xid <> all ($4::xid8[])
          order by o.seq
          limit $7::bigint + 1)
         union all
@@ -46,9 +51,7 @@ select
     p.payload_binary, onceward.micros(p.occurred_at) as occurred_at,
     onceward.micros(p.expires_at) as expires_at, p.priority,
     onceward.micros(p.recorded_at) as recorded_at,
-    (select min(l.seq) - 1 from onceward.outbox l
-     where l.xid >= $2::xid8
-       and l.seq > (select era_floor from onceward.meta)) as lowest
+    (select seq from lowest) as lowest
 from (select pg_current_snapshot() as snapshot) s
 left join page p on true
 order by p.seq
