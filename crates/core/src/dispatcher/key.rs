@@ -96,7 +96,13 @@ impl Dispatcher {
         if !key.queue.is_empty() {
             if !key.is_ready {
                 key.is_ready = true;
-                self.ready.push_back(Arc::clone(name));
+                let first = key.queue.front().and_then(|token| self.tracked.get(token));
+                // As long as a suspect is there, everything goes one by one: it is not to queue.
+                if first.is_some_and(|first| first.is_suspect) {
+                    self.ready.push_front(Arc::clone(name));
+                } else {
+                    self.ready.push_back(Arc::clone(name));
+                }
             }
         } else if key.is_case_held || key.awaits_read {
         } else if key.stored > 0 {

@@ -472,3 +472,58 @@ fn without_trouble_each_message_runs_once() {
     }
     assert_eq!(model.ledger.len(), 6);
 }
+
+#[test]
+fn a_suspect_goes_before_all_that_has_to_wait_for_it() {
+    let mut model = Model::new(&[1, 2, 3, 4, 5]);
+    let suspect = model.row(5).clone();
+    let deferral = Deferral {
+        seq: suspect.seq,
+        slot: suspect.slot,
+        key: suspect.envelope.key().to_owned(),
+        kind: DeferralKind::Retry,
+        due_in_ms: Some(0),
+        spent: Spent {
+            deaths: 1,
+            ..Spent::default()
+        },
+        failure: None,
+    };
+    model.defer(&deferral, 0);
+    let mut one_at_a_time = contract();
+    one_at_a_time.concurrency = 1;
+    let mut process = Process::new(0);
+    process.dispatcher = Dispatcher::new(&one_at_a_time, 1, 0);
+    for lane in 0..LANES {
+        let event = model.take(lane, false, 0);
+        process.handle(&mut model, 0, event);
+    }
+    // Everything but batches is carried out until the suspect is there, behind the others.
+    let is_batch = |command: &Command| matches!(command, Command::Run(_));
+    let mut chance = Chance(0);
+    while process.dispatcher.suspects_tracked == 0 {
+        let (batches, others) = process.underway.drain(..).partition(is_batch);
+        process.underway = others;
+        process.step(&mut model, &mut chance, 0);
+        process.underway.extend::<VecDeque<_>>(batches);
+    }
+    let mut order = Vec::new();
+    while let Some(at) = process.underway.iter().position(is_batch) {
+        let Some(Command::Run(batch)) = process.underway.remove(at) else {
+            break;
+        };
+        order.push(batch.works[0].row.seq);
+        let event = Event::Finished {
+            batch: batch.batch,
+            fates: vec![(batch.works[0].token, Fate::Finished)],
+            seen: BatchSeen {
+                messages: 1,
+                ..BatchSeen::default()
+            },
+            pause_ms: None,
+        };
+        process.handle(&mut model, 0, event);
+    }
+    assert_eq!(order.len(), 5);
+    assert_eq!(order[1], 5, "{order:?}: the first was running already");
+}
