@@ -1,4 +1,5 @@
 //! What only PostgreSQL can show, against a real server.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod client;
 mod effects;
