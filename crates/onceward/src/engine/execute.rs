@@ -350,6 +350,29 @@ impl<S: Store> Executor<S> {
         self.dispose_as(work, failure, disposition).await
     }
 
+    /// Defers a message that keeps meeting a conflict, which is nobody's fault: it waits aside,
+    /// behind nobody, and no attempt is burnt.
+    async fn put_off(&self, work: &Work) -> Result<Fate, Stop> {
+        let failure = Failure::transient(
+            "database_conflict",
+            "other transactions keep what this message needs; it waits, and no attempt is counted",
+        );
+        if self.runtime.contract.semantics == Semantics::AtMostOnce {
+            return self.dispose(work, &failure, false).await;
+        }
+        let spent = Spent {
+            waits: work.spent.waits.saturating_add(1),
+            ..work.spent
+        };
+        let retry = &self.runtime.contract.retry;
+        let put_off = Disposition::Defer {
+            kind: DeferralKind::Retry,
+            due_in_ms: Some(retry.delay_ms(spent.waits, fastrand::u64(..))),
+            spent,
+        };
+        self.dispose_as(work, &failure, put_off).await
+    }
+
     pub(super) async fn dispose_as(
         &self,
         work: &Work,
@@ -489,7 +512,14 @@ impl<S: Store> Executor<S> {
                 PieceRan::Failed if !piece.is_single() => return Ok(PieceEnd::Failed),
                 // Someone else did it, or a conflict: the same again finds out.
                 PieceRan::Failed | PieceRan::Conflict if tries < CONFLICT_TRIES => tries += 1,
-                PieceRan::Failed | PieceRan::Conflict => return Err(Stop::Trouble),
+                PieceRan::Failed => return Err(Stop::Trouble),
+                // One of them wants what somebody keeps: the others go on without it.
+                PieceRan::Conflict if !piece.is_single() => return Ok(PieceEnd::Failed),
+                PieceRan::Conflict => {
+                    let index = piece.range.start;
+                    tally.fates[index] = self.put_off(&works[index]).await?;
+                    return Ok(PieceEnd::Settled);
+                }
                 PieceRan::Stop(stop) => return Err(stop),
             }
         }
