@@ -140,7 +140,8 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
         "OW001" => StoreErrorKind::Fenced,
         "25006" => StoreErrorKind::ReadOnly,
         // 25P02 is not here: what comes after an error that somebody ignored fails for ever.
-        "25P03" | "57014" | "57P05" => StoreErrorKind::Unavailable,
+        "57014" | "57P05" => StoreErrorKind::Unavailable,
+        "25P03" => StoreErrorKind::Overstayed,
         "40001" | "40P01" | "55P03" => StoreErrorKind::Conflict,
         "42501" => StoreErrorKind::Denied,
         "42P01" | "3F000" | "42883" | "42703" => StoreErrorKind::Schema,
@@ -159,7 +160,10 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
 pub(crate) fn spoils(error: &sqlx::Error) -> bool {
     matches!(
         kind_of(error),
-        StoreErrorKind::Unavailable | StoreErrorKind::ReadOnly | StoreErrorKind::Other
+        StoreErrorKind::Unavailable
+            | StoreErrorKind::ReadOnly
+            | StoreErrorKind::Overstayed
+            | StoreErrorKind::Other
     )
 }
 
@@ -176,7 +180,7 @@ mod tests {
             ("57P01", StoreErrorKind::Unavailable),
             ("08006", StoreErrorKind::Unavailable),
             ("53300", StoreErrorKind::Unavailable),
-            ("25P03", StoreErrorKind::Unavailable),
+            ("25P03", StoreErrorKind::Overstayed),
             ("25006", StoreErrorKind::ReadOnly),
             ("53100", StoreErrorKind::Full),
             ("53200", StoreErrorKind::Full),

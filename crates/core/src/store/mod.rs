@@ -48,6 +48,8 @@ pub enum StoreErrorKind {
     Conflict,
     /// This process's lease was taken over; it must stop and join anew.
     Fenced,
+    /// The database ended the transaction because it had idled for too long.
+    Overstayed,
     /// The commit was sent and its answer was lost: it may have happened.
     CommitUnknown,
     /// The database is not the one the positions belong to (restored or copied).

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use onceward_core::coalesce::Piece;
 use onceward_core::contract::Semantics;
@@ -39,7 +38,6 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     use_savepoints: bool,
     pub(super) blocked: BTreeSet<&'w str>,
     pub(super) draft: Draft,
-    started: Instant,
 }
 
 impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
@@ -57,7 +55,6 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             use_savepoints: use_savepoints && !piece.is_single(),
             blocked,
             draft: Draft::default(),
-            started: Instant::now(),
         }
     }
 
@@ -316,21 +313,13 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         match of_failure(self.store(), failure) {
             Verdict::Message(failure) => Ok(failure),
             Verdict::Fenced => Err(StepFailed::Ran(PieceRan::Stop(Stop::Fenced))),
-            // The server ends a transaction that idles past the lease: that is the handler's doing.
-            Verdict::Store(_) if self.has_overstayed() => {
-                let failure = Failure::transient(
-                    "transaction_idle",
-                    "the handler kept its transaction idle past the lease and was ended",
-                );
+            Verdict::Ended(failure) if self.piece.is_single() => {
                 Err(StepFailed::Broken(index, failure))
             }
+            Verdict::Ended(_) => Err(StepFailed::Ran(PieceRan::Failed)),
             Verdict::Store(StoreErrorKind::Conflict) => Err(StepFailed::Ran(PieceRan::Conflict)),
             Verdict::Store(_) => Err(StepFailed::Ran(PieceRan::Stop(Stop::Trouble))),
         }
-    }
-
-    fn has_overstayed(&self) -> bool {
-        self.started.elapsed() >= Duration::from_millis(self.executor.lease.lease_ms)
     }
 
     async fn commit(&mut self, mut cx: Context<S>) -> PieceRan {
@@ -351,17 +340,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                 let _ = self.store().end(cx.tx, End::RollBack).await;
                 return PieceRan::Failed;
             }
-            Err(error) => {
-                let index = self.piece.range.start;
-                if self.has_overstayed() && error.kind().is_passing() && self.piece.is_single() {
-                    let failure = Failure::transient(
-                        "transaction_idle",
-                        "the handler kept its transaction idle past the lease and was ended",
-                    );
-                    return PieceRan::FailedAt(index, failure);
-                }
-                return self.of_error(error);
-            }
+            Err(error) => return self.of_error(error),
         }
         let has_news = !cx.outgoing.is_empty();
         match self.store().end(cx.tx, End::Commit).await {
@@ -383,10 +362,10 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             return PieceRan::Stop(self.executor.stop_for(&error));
         }
         match of_store(error) {
-            Verdict::Message(failure) if self.piece.is_single() => {
+            Verdict::Message(failure) | Verdict::Ended(failure) if self.piece.is_single() => {
                 PieceRan::FailedAt(self.piece.range.start, failure)
             }
-            Verdict::Message(_) => PieceRan::Failed,
+            Verdict::Message(_) | Verdict::Ended(_) => PieceRan::Failed,
             Verdict::Store(_) => PieceRan::Stop(Stop::Trouble),
             Verdict::Fenced => PieceRan::Stop(Stop::Fenced),
         }

@@ -203,7 +203,7 @@ impl<S: Store> Executor<S> {
                     Verdict::Message(failure) if failure.class() == Class::Rejected => {
                         (Ending::Rejected, Some(rejection_of(&failure)))
                     }
-                    Verdict::Message(failure) => {
+                    Verdict::Message(failure) | Verdict::Ended(failure) => {
                         let _ = self.store.end(cx.tx, End::RollBack).await;
                         return Ok(Outcome::Failed(failure));
                     }
@@ -235,7 +235,9 @@ impl<S: Store> Executor<S> {
             Ok(settled) => settled,
             Err(error) => {
                 return match of_store(error) {
-                    Verdict::Message(failure) => Ok(Outcome::Failed(failure)),
+                    Verdict::Message(failure) | Verdict::Ended(failure) => {
+                        Ok(Outcome::Failed(failure))
+                    }
                     Verdict::Fenced => Err(Stop::Fenced),
                     Verdict::Store(_) => Err(Stop::Trouble),
                 };

@@ -8,6 +8,9 @@ use onceward_core::store::{Append, StoreError, StoreErrorKind};
 pub(super) enum Verdict {
     /// The message failed.
     Message(Failure),
+    /// The database ended the transaction because a handler left it idle: the one at hand, or one
+    /// before it in the same transaction.
+    Ended(Failure),
     /// The store is in trouble, nobody's fault: the same again later.
     Store(StoreErrorKind),
     /// The lease is over.
@@ -29,6 +32,7 @@ pub(super) fn of_failure<S: Append>(store: &S, failure: Failure) -> Verdict {
     match kind {
         None => Verdict::Message(failure),
         Some(StoreErrorKind::Fenced) => Verdict::Fenced,
+        Some(StoreErrorKind::Overstayed) => Verdict::Ended(transaction_idle()),
         Some(kind) if kind.is_passing() => Verdict::Store(kind),
         Some(StoreErrorKind::Refused) => {
             Verdict::Message(failure.classified(Class::Permanent, "database_refused"))
@@ -44,6 +48,7 @@ pub(super) fn of_failure<S: Append>(store: &S, failure: Failure) -> Verdict {
 pub(super) fn of_store(error: StoreError) -> Verdict {
     match error.kind() {
         StoreErrorKind::Fenced => Verdict::Fenced,
+        StoreErrorKind::Overstayed => Verdict::Ended(transaction_idle()),
         kind if kind.is_passing() => Verdict::Store(kind),
         StoreErrorKind::Refused => Verdict::Message(
             Failure::permanent(
@@ -60,4 +65,11 @@ pub(super) fn of_store(error: StoreError) -> Verdict {
             .with_source(error),
         ),
     }
+}
+
+fn transaction_idle() -> Failure {
+    Failure::transient(
+        "transaction_idle",
+        "the handler kept its transaction idle past the lease and was ended",
+    )
 }
