@@ -1,0 +1,13 @@
+//! The engine on PostgreSQL: once, in order, whatever fails, and with several processes that are
+//! killed, stopped and restarted.
+//!
+//! A test with several processes starts this program again for itself alone and tells it in its
+//! environment to work instead of testing, see `worker`.
+
+#![allow(unreachable_pub, missing_docs)]
+
+mod place;
+mod worker;
+
+mod fleet;
+mod hostile;
