@@ -8,6 +8,7 @@
 
 mod feed;
 mod key;
+mod protocol;
 mod release;
 mod run;
 
@@ -17,19 +18,19 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-use crate::coalesce::{BatchSeen, BatchSize};
+use crate::coalesce::BatchSize;
 use crate::contract::{Order, Semantics, SubscriptionContract};
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
 use crate::lane::lane_of;
 use crate::position::Position;
 use crate::retry::Spent;
-use crate::store::{
-    Deferral, DeferralKind, DeferredRow, HeldCase, HeldKey, ReleasedLane, Span, TakenLane,
-};
+use crate::store::{Deferral, DeferralKind, HeldCase, HeldKey, Span, TakenLane};
 
 use feed::Feed;
 use key::{Due, Key};
+
+pub use protocol::{Batch, Command, Event, Fate, Work};
 
 /// A map whose iteration order repeats from run to run.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -46,158 +47,6 @@ const SAVE_AFTER_AT_LEAST_ONCE_MS: u64 = 100;
 const SAVE_IDLE_AFTER_MS: u64 = 30_000;
 /// Finished messages after which the position is written at once.
 const SAVE_AFTER_MESSAGES: u64 = 1_000;
-
-/// A message ready for its handler.
-#[derive(Clone, Debug)]
-pub struct Work {
-    /// Names it in this dispatcher.
-    pub token: u64,
-    /// The message.
-    pub row: Arc<Row>,
-    /// Budget used so far.
-    pub spent: Spent,
-    /// Whether a deferral exists, to be cleared with the effect.
-    pub is_stored: bool,
-    /// It may have killed its process: run alone, with a committed start row.
-    pub is_suspect: bool,
-    /// An earlier attempt may have had its effect outside the database: look first.
-    pub must_probe: bool,
-    /// The last failure, if any.
-    pub failure: Option<FailureRecord>,
-}
-
-/// Messages handed to the executor together, in order.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    /// Names it in this dispatcher.
-    pub batch: u64,
-    /// The messages.
-    pub works: Vec<Work>,
-    /// Whether each handler should run under a savepoint.
-    pub use_savepoints: bool,
-}
-
-/// How a message left the executor.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Fate {
-    /// Its effect is committed (now or earlier), or it was delivered.
-    Finished,
-    /// This deferral was written.
-    Deferred(Deferral),
-    /// A case was opened.
-    Quarantined {
-        /// Whether the case holds the key.
-        holds_key: bool,
-    },
-    /// Nothing happened: it is to be tried again in its place.
-    Returned,
-    /// Its effect outside the database may have happened, and a deferral of kind running is there:
-    /// it is to be tried again in its place, beginning with a probe.
-    Uncertain,
-}
-
-/// What the outside tells the dispatcher.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A lane was taken, with what is deferred and quarantined in it.
-    LaneTaken {
-        /// The lane.
-        taken: TakenLane,
-        /// Keys with deferred messages.
-        held: Vec<HeldKey>,
-        /// Keys held by open cases.
-        cases: Vec<HeldCase>,
-    },
-    /// A lane is to be handed back.
-    ReleaseLane {
-        /// The lane.
-        lane: u16,
-    },
-    /// All lanes are to be handed back.
-    Drain,
-    /// Rows that follow `from`, for a feed that asked.
-    Page {
-        /// The feed.
-        feed: u32,
-        /// Where the page starts; the reader may have set an end for the tick.
-        from: Position,
-        /// All rows, wanted or not.
-        rows: Vec<Arc<Row>>,
-        /// Where the next page starts.
-        next: Position,
-    },
-    /// A read failed; it will be asked for again.
-    ReadFailed {
-        /// The feed.
-        feed: u32,
-    },
-    /// A key's deferred messages.
-    Loaded {
-        /// The key.
-        key: String,
-        /// In order; shorter than asked for when there are no more.
-        rows: Vec<DeferredRow>,
-    },
-    /// Deferrals are written, or cleared.
-    Stored {
-        /// Of these messages.
-        tokens: Vec<u64>,
-    },
-    /// A batch ended.
-    Finished {
-        /// Which.
-        batch: u64,
-        /// Each message's fate, in the batch's order.
-        fates: Vec<(u64, Fate)>,
-        /// For sizing the next batches.
-        seen: BatchSeen,
-        /// Start nothing for this long: the store or a dependency is away.
-        pause_ms: Option<u64>,
-    },
-    /// Time passed.
-    Tick,
-}
-
-/// What the dispatcher asks for.
-#[derive(Clone, Debug)]
-pub enum Command {
-    /// Read on; answered by [`Event::Page`] or [`Event::ReadFailed`].
-    Read {
-        /// The feed.
-        feed: u32,
-        /// From here.
-        from: Position,
-    },
-    /// Load a key's deferred messages; answered by [`Event::Loaded`].
-    Load {
-        /// The key.
-        key: String,
-        /// Its slot.
-        slot: u16,
-        /// Most rows.
-        rows_max: u32,
-    },
-    /// Run handlers; answered by [`Event::Finished`].
-    Run(Batch),
-    /// Write deferrals; answered by [`Event::Stored`]. Retried until it succeeds.
-    Store {
-        /// Of these messages.
-        tokens: Vec<u64>,
-        /// The deferrals.
-        deferrals: Vec<Deferral>,
-    },
-    /// Clear deferrals; answered by [`Event::Stored`]. Retried until it succeeds.
-    Clear {
-        /// Of these messages.
-        tokens: Vec<u64>,
-        /// Their sequences.
-        seqs: Vec<u64>,
-    },
-    /// Keep positions. Needs no answer.
-    Save(Vec<Span>),
-    /// A lane is quiet: hand it back.
-    Released(ReleasedLane),
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {

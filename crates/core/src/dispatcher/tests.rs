@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
+use crate::coalesce::BatchSeen;
 use crate::contract::{Semantics, SubscriptionContract};
 use crate::envelope::{Envelope, Payload};
 use crate::position::Snapshot;
+use crate::store::DeferredRow;
 use crate::timestamp::Timestamp;
 
 const LANES: u16 = 4;
