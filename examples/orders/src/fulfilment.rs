@@ -162,6 +162,9 @@ pub fn engine<S: Shop + Store>(
     let book = Subscription::new(ORDER_BOOK, Semantics::EffectOnce)
         .on::<ShipmentCreated, _>(mark_shipped::<S>)
         .on::<FulfillmentRejected, _>(mark_rejected::<S>)
+        // What a process that dies had in hand is done again one by one: let it not be much.
+        .batch_max(25)
+        .concurrency(2)
         .retry(retry)
         .start(Start::Earliest);
     Engine::builder(store)

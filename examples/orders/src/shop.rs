@@ -12,12 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::message::{FulfillmentRejected, OrderAccepted, ShipmentCreated};
 
 /// The tables, as statements that both databases take.
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS shop_orders (
         order_id text PRIMARY KEY, checkout_id text NOT NULL, country text NOT NULL,
         city text NOT NULL, street text NOT NULL, status text NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS shop_orders_open ON shop_orders (status) \
-     WHERE status = 'accepted'",
     "CREATE TABLE IF NOT EXISTS shop_shipments (
         shipment_id text PRIMARY KEY, order_id text NOT NULL, checkout_id text NOT NULL,
         booking text NOT NULL)",
@@ -43,8 +41,10 @@ const FIND: &str = "SELECT o.order_id, o.checkout_id, o.status, \
     (SELECT min(s.shipment_id) FROM shop_shipments s WHERE s.order_id = o.order_id), \
     (SELECT min(r.reason) FROM shop_rejections r WHERE r.order_id = o.order_id) \
     FROM shop_orders o WHERE o.order_id = $1";
-const COUNT_OPEN: &str = "SELECT count(*) FROM shop_orders WHERE status = 'accepted'";
-const COUNT_ALL: &str = "SELECT count(*) FROM shop_orders";
+// One statement, so that all numbers are of the same moment.
+const COUNTS: &str = "SELECT count(*), count(CASE WHEN status = 'accepted' THEN 1 END), \
+    (SELECT count(*) FROM shop_shipments) + (SELECT count(*) FROM shop_rejections) \
+    FROM shop_orders";
 const ORDERS: &str = "SELECT order_id, checkout_id, status FROM shop_orders";
 const SHIPMENTS: &str = "SELECT order_id, checkout_id, booking FROM shop_shipments";
 const REJECTIONS: &str = "SELECT order_id, checkout_id, reason FROM shop_rejections";
@@ -87,6 +87,8 @@ pub struct Counts {
     pub orders: u64,
     /// Without a final status.
     pub open: u64,
+    /// Shipments and rejections.
+    pub outcomes: u64,
 }
 
 /// Writing into the business's tables, inside whatever transaction the caller has.
@@ -229,13 +231,12 @@ macro_rules! shop {
             }
 
             async fn counts(&self) -> sqlx::Result<Counts> {
-                let orders: i64 = sqlx::query_scalar(COUNT_ALL).fetch_one(self.pool()).await?;
-                let open: i64 = sqlx::query_scalar(COUNT_OPEN)
-                    .fetch_one(self.pool())
-                    .await?;
+                let query = sqlx::query_as::<_, (i64, i64, i64)>(COUNTS);
+                let (orders, open, outcomes) = query.fetch_one(self.pool()).await?;
                 Ok(Counts {
                     orders: orders.unsigned_abs(),
                     open: open.unsigned_abs(),
+                    outcomes: outcomes.unsigned_abs(),
                 })
             }
 

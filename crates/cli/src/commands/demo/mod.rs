@@ -20,6 +20,7 @@ use crate::cli::Global;
 use crate::error::{Code, EXIT_PARTLY, Error};
 use crate::output::Output;
 use crate::store::{Target, with_store};
+use crate::store_url;
 
 mod answers;
 mod clients;
@@ -145,8 +146,9 @@ async fn at(place: &Place, output: Output, task: Task) -> Result<(Ran, Verdict),
 async fn leave(output: Output, place: &Place, is_kept: bool) {
     if is_kept {
         output.say(&format!(
-            "what was done so far is in {}",
-            place.folder.display()
+            "what was done so far is in {} and {}",
+            place.folder.display(),
+            store_url::redact(&place.url)
         ));
     } else if let Err(error) = place.clear().await {
         output.say(&error.full_message());

@@ -45,20 +45,26 @@ impl Place {
         let suffix: String = std::iter::repeat_with(fastrand::lowercase)
             .take(8)
             .collect();
-        let (url, made) = match store {
-            Some(url) if is_postgres(url) => on_server(url, &suffix).await?,
-            Some(url) => (url.to_owned(), Made::File(new_file(url)?)),
-            None => (String::new(), Made::Nothing),
-        };
         let folder = std::env::temp_dir().join(format!("onceward-demo-{suffix}"));
         let text = format!("could not make {}", folder.display());
         let folder_made = std::fs::create_dir(&folder);
         folder_made.map_err(|e| Error::new(Code::Demo, text).with_source(e))?;
-        let url = match made {
-            Made::Nothing => format!("sqlite:{}", folder.join("orders.db").display()),
-            _ => url,
+        let made = match store {
+            Some(url) if is_postgres(url) => on_server(url, &suffix).await,
+            Some(url) => new_file(url).map(|path| (url.to_owned(), Made::File(path))),
+            None => {
+                let url = format!("sqlite:{}", folder.join("orders.db").display());
+                Ok((url, Made::Nothing))
+            }
         };
-        Ok(Self { folder, url, made })
+        match made {
+            Ok((url, made)) => Ok(Self { folder, url, made }),
+            Err(error) => {
+                // Empty still; should it stay, it does no harm.
+                let _ = std::fs::remove_dir(&folder);
+                Err(error)
+            }
+        }
     }
 
     /// The client's record.

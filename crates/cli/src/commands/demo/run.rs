@@ -200,8 +200,8 @@ impl<S: ShopBooks> Run<'_, S> {
             look.tick().await;
             self.revive().await?;
             let settled = self.tally.settled.load(Ordering::Relaxed);
-            if let Some(at) = pending.iter().position(|kill| self.is_due(kill, settled)) {
-                if self.kill(pending[at].kind).await? {
+            for at in (0..pending.len()).rev() {
+                if self.is_due(&pending[at], settled) && self.kill(pending[at].kind).await? {
                     pending.remove(at);
                 }
             }
@@ -251,8 +251,10 @@ impl<S: ShopBooks> Run<'_, S> {
 
     fn is_due(&self, kill: &Kill, settled: u64) -> bool {
         let done = match kill.kind {
+            // Nobody orders any more: it will have no unfinished work again.
+            Kind::Service if self.clients.is_finished() => return false,
             Kind::Service => settled,
-            Kind::Consumer | Kind::Carrier => self.counts.orders - self.counts.open,
+            Kind::Consumer | Kind::Carrier => self.counts.outcomes,
         };
         done as f64 >= kill.after * self.total as f64
     }
