@@ -6,24 +6,19 @@
 //! seal. Sealed rows are read in plain order, then reading goes on in the new era.
 
 use onceward_core::position::Within;
-use onceward_core::store::{StoreError, StoreErrorKind};
+use onceward_core::store::StoreError;
 use onceward_core::{Position, Snapshot};
-use serde::Deserialize;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::error::while_doing;
 use crate::log::{array, parse_snapshot, wrong_era};
+use crate::positions::read_spans;
 use crate::schema::run;
 use crate::session::{BEGIN, Postgres, Tx};
 use crate::snapshot::{is_seal, read_position, seal};
 
 const ACTION: &str = "start a new era";
-
-#[derive(Deserialize)]
-struct KeptSpan {
-    position: Position,
-}
 
 /// An era as kept.
 #[derive(Debug)]
@@ -120,8 +115,36 @@ fn read_era(row: &PgRow) -> Result<Era, sqlx::Error> {
     })
 }
 
-/// A kept position as one of the current era.
-pub(crate) async fn carry_over(
+/// Carries positions over, each only once: lanes mostly stand together.
+pub(crate) struct Carrier {
+    eras: Eras,
+    known: Vec<(Position, Position)>,
+}
+
+impl Carrier {
+    pub(crate) const fn new(eras: Eras) -> Self {
+        Self {
+            eras,
+            known: Vec::new(),
+        }
+    }
+
+    /// A kept position as one of the current era.
+    pub(crate) async fn carry(
+        &mut self,
+        connection: &mut PgConnection,
+        from: Position,
+    ) -> Result<Position, StoreError> {
+        if let Some((_, to)) = self.known.iter().find(|(known, _)| *known == from) {
+            return Ok(to.clone());
+        }
+        let to = carry_over(connection, &self.eras, from.clone()).await?;
+        self.known.push((from, to.clone()));
+        Ok(to)
+    }
+}
+
+async fn carry_over(
     connection: &mut PgConnection,
     eras: &Eras,
     mut position: Position,
@@ -221,9 +244,10 @@ impl Postgres {
 /// restored is above it, because a dump reads its sequences after its rows.
 fn highest(text: &str, is_record: bool) -> Result<u64, StoreError> {
     let positions = if is_record {
-        let spans: Vec<KeptSpan> = serde_json::from_str(text)
-            .map_err(|error| StoreError::new(StoreErrorKind::Other, ACTION, error))?;
-        spans.into_iter().map(|span| span.position).collect()
+        read_spans(text)?
+            .into_iter()
+            .map(|span| span.position)
+            .collect()
     } else {
         vec![read_position(text)?]
     };

@@ -1,22 +1,19 @@
 //! Members, leases, and who works on which lanes.
 
-use std::collections::HashMap;
-
-use onceward_core::Position;
 use onceward_core::store::{
     Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind, Survey,
     Take, TakenLane,
 };
-use serde::Deserialize;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::effects::fenced;
-use crate::era::{Eras, carry_over, eras};
+use crate::era::{Carrier, eras};
 use crate::error::while_doing;
 use crate::log::check_home;
+use crate::positions::{KeptLane, Records};
 use crate::session::{Postgres, moment};
-use crate::snapshot::{position_text, read_position};
+use crate::snapshot::position_text;
 
 const TAKE: &str = "take lanes";
 /// How long a takeover waits for transactions of a dead member that are just committing, before
@@ -96,11 +93,10 @@ impl Lanes for Postgres {
             .fetch_all(tx.connection())
             .await
             .map_err(while_doing(TAKE))?;
-        let offers: Result<Vec<_>, sqlx::Error> = rows.iter().map(read_offer).collect();
-        let mut offers = offers.map_err(while_doing(TAKE))?;
-        offers.retain(|offer| offer.owner.is_none() || offer.owner_ended);
-        let eras = eras(tx.connection()).await?;
-        let taken = give(tx.connection(), &request, &offers, &eras).await?;
+        let offers: Result<Vec<_>, StoreError> = rows.iter().map(read_offer).collect();
+        let mut offers = offers?;
+        offers.retain(|offer| offer.kept.owner.is_none() || offer.owner_ended);
+        let taken = give(tx.connection(), &request, &offers).await?;
         stop_running(tx.connection(), request.subscription, &offers, self.now()).await?;
         tx.commit(TAKE).await?;
         Ok(taken)
@@ -166,19 +162,16 @@ struct Freed {
 
 /// A lane as found when someone wants it.
 struct Offer {
-    lane: u16,
-    epoch: i64,
-    owner: Option<String>,
+    kept: KeptLane,
     owner_ended: bool,
     ended_cleanly: bool,
-    position: String,
     not_before: Option<i64>,
     lanes: i32,
 }
 
 impl Offer {
     fn is_suspect(&self) -> bool {
-        self.owner.is_some() && !self.ended_cleanly
+        self.kept.owner.is_some() && !self.ended_cleanly
     }
 }
 
@@ -329,53 +322,23 @@ fn read_lane(row: &PgRow) -> Result<LaneState, sqlx::Error> {
     })
 }
 
-fn read_offer(row: &PgRow) -> Result<Offer, sqlx::Error> {
-    Ok(Offer {
-        lane: row.try_get::<i32, _>("lane")? as u16,
-        epoch: row.try_get("epoch")?,
-        owner: row.try_get("owner")?,
-        owner_ended: row.try_get("owner_ended")?,
-        ended_cleanly: row.try_get("ended_cleanly")?,
-        position: row.try_get("position")?,
-        not_before: row.try_get("not_before")?,
-        lanes: row.try_get("lanes")?,
-    })
-}
-
-/// A span as kept in a position record.
-#[derive(Deserialize)]
-struct KeptSpan {
-    position: Position,
-    lanes: Vec<(u16, u64)>,
-}
-
-/// Where an owner stood, by lane and epoch, as its latest record says.
-pub(crate) async fn latest_positions(
-    connection: &mut PgConnection,
-    subscription: &str,
-    member: &str,
-) -> Result<HashMap<(u16, u64), Position>, StoreError> {
-    const ACTION: &str = "read positions";
-    let query = sqlx::query(include_str!("../sql/lanes/latest_position.sql"))
-        .bind(subscription)
-        .bind(member);
-    let row = query
-        .fetch_optional(connection)
-        .await
-        .map_err(while_doing(ACTION))?;
-    let Some(row) = row else {
-        return Ok(HashMap::new());
+fn read_offer(row: &PgRow) -> Result<Offer, StoreError> {
+    let read = || {
+        Ok((
+            row.try_get("owner_ended")?,
+            row.try_get("ended_cleanly")?,
+            row.try_get("not_before")?,
+            row.try_get("lanes")?,
+        ))
     };
-    let spans: String = row.try_get("spans").map_err(while_doing(ACTION))?;
-    let spans: Vec<KeptSpan> = serde_json::from_str(&spans)
-        .map_err(|error| StoreError::new(StoreErrorKind::Other, ACTION, error))?;
-    let lanes = spans.into_iter().flat_map(|span| {
-        let position = span.position;
-        span.lanes
-            .into_iter()
-            .map(move |lane| (lane, position.clone()))
-    });
-    Ok(lanes.collect())
+    let (owner_ended, ended_cleanly, not_before, lanes) = read().map_err(while_doing(TAKE))?;
+    Ok(Offer {
+        kept: KeptLane::read(row)?,
+        owner_ended,
+        ended_cleanly,
+        not_before,
+        lanes,
+    })
 }
 
 /// Gives all offered lanes to the member, each at the place where its last owner stood.
@@ -383,35 +346,18 @@ async fn give(
     connection: &mut PgConnection,
     request: &Take<'_>,
     offers: &[Offer],
-    eras: &Eras,
 ) -> Result<Vec<TakenLane>, StoreError> {
-    let mut records: HashMap<&str, HashMap<(u16, u64), Position>> = HashMap::new();
-    let mut carried: Vec<(Position, Position)> = Vec::new();
+    let mut carrier = Carrier::new(eras(connection).await?);
+    let mut records = Records::default();
     let mut taken = Vec::with_capacity(offers.len());
     for offer in offers {
-        let mut position = read_position(&offer.position)?;
-        if let Some(owner) = &offer.owner {
-            if !records.contains_key(owner.as_str()) {
-                let latest = latest_positions(connection, request.subscription, owner).await?;
-                records.insert(owner, latest);
-            }
-            let record = records.get(owner.as_str());
-            let record = record.and_then(|r| r.get(&(offer.lane, offer.epoch as u64)));
-            position = record.cloned().unwrap_or(position);
-        }
-        // Lanes mostly stand together: one answer for all that do.
-        let carried = match carried.iter().find(|(from, _)| *from == position) {
-            Some((_, to)) => to.clone(),
-            None => {
-                let to = carry_over(connection, eras, position.clone()).await?;
-                carried.push((position, to.clone()));
-                to
-            }
-        };
+        let stand = records
+            .stand(connection, request.subscription, &offer.kept)
+            .await?;
         taken.push(TakenLane {
-            lane: offer.lane,
-            epoch: offer.epoch as u64 + 1,
-            position: carried,
+            lane: offer.kept.lane,
+            epoch: offer.kept.epoch + 1,
+            position: carrier.carry(connection, stand).await?,
             is_suspect: offer.is_suspect(),
             not_before: offer.not_before.map(moment),
         });
@@ -443,7 +389,7 @@ async fn stop_running(
         return Ok(());
     };
     let suspect = offers.iter().filter(|offer| offer.is_suspect());
-    let suspect = suspect.map(|offer| i32::from(offer.lane)).collect();
+    let suspect = suspect.map(|offer| i32::from(offer.kept.lane)).collect();
     stop(connection, subscription, suspect, 1, lanes, now).await
 }
 
@@ -504,28 +450,19 @@ async fn owned(
         .fetch_all(&mut *connection)
         .await
         .map_err(while_doing(ACTION))?;
+    let mut records = Records::default();
     let mut by_subscription: Vec<(String, Vec<Freed>)> = Vec::new();
     for row in &rows {
-        let read = || {
-            let freed = Freed {
-                lane: row.try_get("lane")?,
-                epoch: row.try_get("epoch")?,
-                position: row.try_get("position")?,
-            };
-            Ok((row.try_get::<String, _>("subscription")?, freed))
+        let subscription: String = row.try_get("subscription").map_err(while_doing(ACTION))?;
+        let kept = KeptLane::read(row)?;
+        let freed = Freed {
+            lane: i32::from(kept.lane),
+            epoch: kept.epoch as i64,
+            position: position_text(&records.stand(connection, &subscription, &kept).await?)?,
         };
-        let (subscription, freed) = read().map_err(while_doing(ACTION))?;
         match by_subscription.last_mut() {
             Some((last, lanes)) if *last == subscription => lanes.push(freed),
             _ => by_subscription.push((subscription, vec![freed])),
-        }
-    }
-    for (subscription, lanes) in &mut by_subscription {
-        let latest = latest_positions(connection, subscription, member).await?;
-        for freed in lanes {
-            if let Some(position) = latest.get(&(freed.lane as u16, freed.epoch as u64)) {
-                freed.position = position_text(position)?;
-            }
         }
     }
     Ok(by_subscription)

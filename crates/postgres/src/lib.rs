@@ -22,6 +22,7 @@ mod era;
 mod error;
 mod lanes;
 mod log;
+mod positions;
 mod retention;
 mod row;
 mod schema;

@@ -6,11 +6,11 @@ use onceward_core::store::{Retention, StoreError, StoreErrorKind, UpkeepReport};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
-use crate::era::{carry_over, eras};
+use crate::era::{Carrier, eras};
 use crate::error::{failed, while_doing};
-use crate::lanes::latest_positions;
+use crate::positions::{KeptLane, Records};
 use crate::session::Postgres;
-use crate::snapshot::{is_seal, read_position};
+use crate::snapshot::is_seal;
 use crate::upkeep::{ACTION, bounded_ms};
 
 /// A detachment waits for transactions that use the table, in milliseconds; then it is called off
@@ -122,7 +122,8 @@ impl Postgres {
     async fn horizon(&self) -> Result<Horizon, StoreError> {
         let mut tx = self.upkeep_tx().await?;
         let connection = tx.connection();
-        let eras = eras(connection).await?;
+        let mut carrier = Carrier::new(eras(connection).await?);
+        let mut records = Records::default();
         let query = sqlx::query(include_str!("../sql/upkeep/lane_positions.sql"));
         let rows = query
             .fetch_all(&mut *connection)
@@ -132,32 +133,11 @@ impl Postgres {
             xmin: u64::MAX,
             subscription: None,
         };
-        let mut latest = None;
         for row in &rows {
-            let read = || {
-                Ok((
-                    row.try_get::<String, _>("subscription")?,
-                    row.try_get::<Option<String>, _>("owner")?,
-                    row.try_get::<String, _>("position")?,
-                    (
-                        row.try_get::<i32, _>("lane")? as u16,
-                        row.try_get::<i64, _>("epoch")? as u64,
-                    ),
-                ))
-            };
-            let (subscription, owner, kept, lane) = read().map_err(while_doing(ACTION))?;
-            let mut position = read_position(&kept)?;
-            if let Some(owner) = owner {
-                // Rows come by subscription and owner.
-                let key = (subscription.clone(), owner);
-                if latest.as_ref().is_none_or(|(known, _)| *known != key) {
-                    let records = latest_positions(connection, &key.0, &key.1).await?;
-                    latest = Some((key, records));
-                }
-                let record = latest.as_ref().and_then(|(_, records)| records.get(&lane));
-                position = record.cloned().unwrap_or(position);
-            }
-            let position = carry_over(connection, &eras, position).await?;
+            let subscription: String = row.try_get("subscription").map_err(while_doing(ACTION))?;
+            let kept = KeptLane::read(row)?;
+            let stand = records.stand(connection, &subscription, &kept).await?;
+            let position = carrier.carry(connection, stand).await?;
             let is_sealed = position.within.as_ref().is_some_and(|w| is_seal(&w.until));
             let xmin = if is_sealed { 0 } else { position.after.xmin };
             if xmin < horizon.xmin {

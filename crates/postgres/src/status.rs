@@ -1,8 +1,5 @@
 //! What an operator or a caller may ask.
 
-use std::collections::HashMap;
-
-use onceward_core::Position;
 use onceward_core::store::{
     Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
     Status, StoreError, StoreErrorKind,
@@ -14,9 +11,8 @@ use crate::deferrals::{read_failure, read_spent};
 use crate::effects::read_ending;
 use crate::era::{Eras, eras};
 use crate::error::while_doing;
-use crate::lanes::latest_positions;
+use crate::positions::{KeptLane, Records};
 use crate::session::{Postgres, moment};
-use crate::snapshot::read_position;
 use crate::waiting::count_waiting;
 
 const FOLLOW: &str = "follow an operation";
@@ -35,7 +31,7 @@ impl Status for Postgres {
             .map_err(while_doing(FOLLOW))?;
         let mut follower = Follower {
             eras: eras(connection).await?,
-            records: HashMap::new(),
+            records: Records::default(),
             now: self.now(),
         };
         let mut found = Vec::with_capacity(rows.len());
@@ -118,14 +114,10 @@ impl Found {
     }
 }
 
-/// Where an owner stands, by lane and epoch.
-type Records = HashMap<(u16, u64), Position>;
-
 /// What is the same for all messages of one question.
 struct Follower {
     eras: Eras,
-    /// By subscription and owner.
-    records: HashMap<(String, String), Records>,
+    records: Records,
     now: Option<i64>,
 }
 
@@ -170,29 +162,8 @@ impl Follower {
         subscription: &str,
         row: &PgRow,
     ) -> Result<MessageState, StoreError> {
-        let read = || {
-            let slot = i32::from(message.slot);
-            let lane = slot * row.try_get::<i32, _>("lanes")? / 1024;
-            Ok((
-                (lane as u16, row.try_get::<i64, _>("epoch")? as u64),
-                row.try_get::<Option<String>, _>("owner")?,
-                row.try_get::<String, _>("position")?,
-            ))
-        };
-        let (lane, owner, kept) = read().map_err(while_doing(FOLLOW))?;
-        let mut position = read_position(&kept)?;
-        if let Some(owner) = owner {
-            let key = (subscription.to_owned(), owner);
-            if !self.records.contains_key(&key) {
-                let latest = latest_positions(connection, subscription, &key.1).await?;
-                self.records.insert(key.clone(), latest);
-            }
-            let record = self
-                .records
-                .get(&key)
-                .and_then(|records| records.get(&lane));
-            position = record.cloned().unwrap_or(position);
-        }
+        let kept = KeptLane::read(row)?;
+        let position = self.records.stand(connection, subscription, &kept).await?;
         let is_past = self
             .eras
             .is_past(&position, message.xid, message.seq as u64);

@@ -1,19 +1,17 @@
 //! How much lies beyond a subscription's positions.
 
-use std::collections::HashMap;
-
 use onceward_core::position::Within;
 use onceward_core::store::{Backlog, BacklogQuery, StoreError};
 use onceward_core::{Position, Snapshot};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
-use crate::era::{carry_over, eras};
+use crate::era::{Carrier, eras};
 use crate::error::while_doing;
-use crate::lanes::latest_positions;
 use crate::log::array;
+use crate::positions::{KeptLane, Records};
 use crate::session::moment;
-use crate::snapshot::{is_seal, read_position};
+use crate::snapshot::is_seal;
 
 const ACTION: &str = "count the backlog";
 /// For each message counted at most this many are looked at, so that asking stays cheap where a
@@ -86,37 +84,18 @@ async fn stands(
     subscription: &str,
     lanes: &[PgRow],
 ) -> Result<Vec<(Position, Vec<i32>)>, StoreError> {
-    let mut records = HashMap::new();
+    let mut carrier = Carrier::new(eras(connection).await?);
+    let mut records = Records::default();
     let mut groups: Vec<(Position, Vec<i32>)> = Vec::new();
     for row in lanes {
-        let read = || {
-            Ok((
-                row.try_get::<i32, _>("lane")?,
-                row.try_get::<i64, _>("epoch")?,
-                row.try_get::<Option<String>, _>("owner")?,
-                row.try_get::<String, _>("position")?,
-            ))
-        };
-        let (lane, epoch, owner, kept) = read().map_err(while_doing(ACTION))?;
-        let mut position = read_position(&kept)?;
-        if let Some(owner) = owner {
-            if !records.contains_key(&owner) {
-                let latest = latest_positions(connection, subscription, &owner).await?;
-                records.insert(owner.clone(), latest);
-            }
-            let record = records
-                .get(&owner)
-                .and_then(|r| r.get(&(lane as u16, epoch as u64)));
-            position = record.cloned().unwrap_or(position);
-        }
-        match groups.iter_mut().find(|(stand, _)| *stand == position) {
+        let kept = KeptLane::read(row)?;
+        let stand = records.stand(connection, subscription, &kept).await?;
+        let position = carrier.carry(connection, stand).await?;
+        let lane = i32::from(kept.lane);
+        match groups.iter_mut().find(|(known, _)| *known == position) {
             Some((_, which)) => which.push(lane),
             None => groups.push((position, vec![lane])),
         }
-    }
-    let eras = eras(connection).await?;
-    for (position, _) in &mut groups {
-        *position = carry_over(connection, &eras, position.clone()).await?;
     }
     Ok(groups)
 }

@@ -1,4 +1,4 @@
-select l.subscription, l.lane, l.epoch, l.position
+select l.subscription, l.lane, l.epoch, l.owner, l.position
 from onceward.lanes l
 where l.owner = $1::text
 order by l.subscription, l.lane

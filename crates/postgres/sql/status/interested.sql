@@ -1,5 +1,5 @@
 -- Subscriptions that take a message, with what holds it up there.
-select s.subscription, s.lanes, l.epoch, l.owner, l.position,
+select s.subscription, l.lane, l.epoch, l.owner, l.position,
     d.kind, onceward.micros(d.due_at) as due_at, d.failures, d.deaths, d.waits, d.failure,
     greatest(0, floor(extract(epoch from onceward.moment($5::bigint) - d.first_deferred_at) * 1000))::bigint
         as age_ms,

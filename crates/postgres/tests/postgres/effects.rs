@@ -195,7 +195,7 @@ async fn a_transaction_that_idles_past_its_lease_is_ended() {
         ..Settle::nothing(SUB, Identity::Message)
     };
     let error = store.settle(&mut tx, settle).await.unwrap_err();
-    assert!(error.kind().is_passing(), "{error:?}");
+    assert_eq!(error.kind(), StoreErrorKind::Overstayed, "{error:?}");
     drop(tx);
     assert_eq!(
         database
