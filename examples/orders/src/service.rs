@@ -157,12 +157,12 @@ impl Problem {
 
     fn database<S: onceward::core::store::Append>(store: &S, error: sqlx::Error) -> Self {
         let kind = store.classify(&error).unwrap_or(StoreErrorKind::Other);
-        Self::store(StoreError::new(kind, "write the order", error))
+        Self::store(&StoreError::new(kind, "write the order", error))
     }
 
     /// Whether the work was done or not is told by the same key asked again.
-    fn store(error: StoreError) -> Self {
-        let reason = &error as &(dyn std::error::Error + 'static);
+    fn store(error: &StoreError) -> Self {
+        let reason = error as &(dyn std::error::Error + 'static);
         tracing::warn!(error = reason, "an order could not be accepted");
         let text = "the order could not be written; ask again with the same key";
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, text);
@@ -176,15 +176,15 @@ impl Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        Self::store(error)
+        Self::store(&error)
     }
 }
 
 impl From<AppendError> for Problem {
     fn from(error: AppendError) -> Self {
         match error {
-            AppendError::Store(error) => Self::store(error),
-            other => Self::store(StoreError::new(StoreErrorKind::Refused, "append", other)),
+            AppendError::Store(error) => Self::store(&error),
+            other => Self::store(&StoreError::new(StoreErrorKind::Refused, "append", other)),
         }
     }
 }

@@ -25,7 +25,7 @@ const TABLES: [&str; 5] = [
     "CREATE INDEX IF NOT EXISTS shop_rejections_order ON shop_rejections (order_id)",
 ];
 
-/// What [`TABLES`] makes.
+/// Names of the tables.
 pub const TABLE_NAMES: [&str; 3] = ["shop_orders", "shop_shipments", "shop_rejections"];
 
 const INSERT_ORDER: &str = "INSERT INTO shop_orders \

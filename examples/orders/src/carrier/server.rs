@@ -98,7 +98,7 @@ async fn book(
     let booked = booked.await;
     tokio::time::sleep(answer_after).await;
     match booked {
-        Ok(booking) => answer(StatusCode::CREATED, &operation, Some(booking)),
+        Ok(booking) => answer(StatusCode::CREATED, &operation, Some(&booking)),
         Err(error) => failed(&error),
     }
 }
@@ -110,7 +110,7 @@ async fn find(State(carrier): State<Arc<Carrier>>, Path(operation): Path<String>
         move |record| record.find(&operation)
     });
     match found.await {
-        Ok(Some(booking)) => answer(StatusCode::OK, &operation, Some(booking)),
+        Ok(Some(booking)) => answer(StatusCode::OK, &operation, Some(&booking)),
         Ok(None) => answer(StatusCode::NOT_FOUND, &operation, None),
         Err(error) => failed(&error),
     }
@@ -133,7 +133,7 @@ async fn with_record<T: Send + 'static>(
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-fn answer(status: StatusCode, operation: &str, booking: Option<String>) -> Response {
+fn answer(status: StatusCode, operation: &str, booking: Option<&str>) -> Response {
     let body = Json(json!({ "operation": operation, "booking": booking }));
     (status, body).into_response()
 }
