@@ -105,8 +105,10 @@ pub struct BatchSize {
 
 /// Longest time a batch should hold its transaction open, in microseconds.
 const BATCH_US_MAX: f64 = 100_000.0;
-/// Share of failing messages above which savepoints are cheaper than rolling whole batches back.
-const SAVEPOINT_RATE: f64 = 0.03;
+/// Share of failing messages below which rolling a whole batch back is cheaper than savepoints.
+const SAVEPOINT_RATE_MIN: f64 = 0.003;
+/// Most messages between two savepoints.
+const SAVEPOINT_EVERY_MAX: u32 = 32;
 /// Weight of the newest observation in the running means.
 const NEWEST: f64 = 0.1;
 
@@ -137,10 +139,17 @@ impl BatchSize {
         }
     }
 
-    /// Whether each handler should run under a savepoint.
+    /// Messages between two savepoints; 0 for none.
+    ///
+    /// With a share `f` of failing messages and a savepoint every `n`, a message costs `1/n`
+    /// savepoints and `f·n` reruns: least at `n = 1/√f`.
     #[must_use]
-    pub fn wants_savepoints(&self) -> bool {
-        self.failure_rate > SAVEPOINT_RATE
+    pub fn savepoint_every(&self) -> u32 {
+        if self.failure_rate < SAVEPOINT_RATE_MIN {
+            return 0;
+        }
+        let best = (1.0 / self.failure_rate.sqrt()).round();
+        (best as u32).clamp(1, SAVEPOINT_EVERY_MAX)
     }
 
     /// Takes a finished batch into account.
@@ -273,7 +282,7 @@ mod tests {
                 ..BatchSeen::default()
             });
         }
-        assert!(size.wants_savepoints());
+        assert_eq!(size.savepoint_every(), 4);
         for _ in 0..50 {
             size.observe(BatchSeen {
                 messages: 100,
@@ -281,6 +290,6 @@ mod tests {
                 ..BatchSeen::default()
             });
         }
-        assert!(!size.wants_savepoints());
+        assert_eq!(size.savepoint_every(), 0);
     }
 }

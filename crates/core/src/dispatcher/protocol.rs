@@ -35,8 +35,8 @@ pub struct Batch {
     pub batch: u64,
     /// The messages.
     pub works: Vec<Work>,
-    /// Whether each handler should run under a savepoint.
-    pub use_savepoints: bool,
+    /// Messages between two savepoints; 0 for none.
+    pub savepoint_every: u32,
 }
 
 /// How a message left the executor.

@@ -29,11 +29,11 @@ impl Dispatcher {
             self.next_batch += 1;
             self.batches
                 .insert(batch, works.iter().map(|w| w.token).collect());
-            let use_savepoints = self.size.wants_savepoints();
+            let savepoint_every = self.size.savepoint_every();
             self.out.push(Command::Run(Batch {
                 batch,
                 works,
-                use_savepoints,
+                savepoint_every,
             }));
         }
     }

@@ -93,7 +93,7 @@ pub enum Mark {
     Set,
     /// Keeps what was done since.
     Release,
-    /// Undoes what was done since.
+    /// Undoes what was done since, and ends the savepoint.
     RollBack,
 }
 

@@ -13,7 +13,7 @@ use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
 
 use super::execute::{Executor, Ran, Stop, attempt_of, guarded, rejection_of};
 use super::runner::Runtime;
-use super::tally::Draft;
+use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
 use crate::context::Context;
 use crate::digest::digest_of;
@@ -35,7 +35,11 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     executor: &'e Executor<S>,
     works: &'w [Work],
     piece: &'e Piece,
-    use_savepoints: bool,
+    savepoint_every: u32,
+    /// The open savepoint.
+    checkpoint: Option<Checkpoint>,
+    /// Messages below this run under a savepoint each.
+    careful_until: usize,
     pub(super) blocked: BTreeSet<&'w str>,
     pub(super) draft: Draft,
 }
@@ -45,14 +49,20 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         executor: &'e Executor<S>,
         works: &'w [Work],
         piece: &'e Piece,
-        use_savepoints: bool,
+        savepoint_every: u32,
         blocked: BTreeSet<&'w str>,
     ) -> Self {
         Self {
             executor,
             works,
             piece,
-            use_savepoints: use_savepoints && !piece.is_single(),
+            savepoint_every: if piece.is_single() {
+                0
+            } else {
+                savepoint_every
+            },
+            checkpoint: None,
+            careful_until: 0,
             blocked,
             draft: Draft::default(),
         }
@@ -180,15 +190,11 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         let message_type = &work.row.envelope.message_type;
         match self.runtime().handlers.get(message_type).cloned() {
             Some(Handler::Local(handler)) => {
-                if self.use_savepoints {
-                    self.mark(cx, Mark::Set).await?;
-                }
-                let outgoing = cx.outgoing.len();
+                self.set_checkpoint(cx, at).await?;
                 cx.turn_to(Arc::clone(&work.row), attempt_of(work));
                 let timeout_ms = self.runtime().contract.timeout_ms;
                 let ran = guarded(timeout_ms, handler.handle(cx, &work.row)).await;
-                self.local_ended(cx, at, outgoing, ran).await?;
-                Ok(at + 1)
+                self.local_ended(cx, at, ran).await
             }
             Some(Handler::Batch(handler)) => {
                 let run = self.run_of_type(at);
@@ -222,6 +228,23 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         at..end
     }
 
+    /// Sets a savepoint before the message at `at` where one is due.
+    async fn set_checkpoint(&mut self, cx: &mut Context<S>, at: usize) -> Result<(), StepFailed> {
+        if self.savepoint_every == 0 {
+            return Ok(());
+        }
+        if let Some(checkpoint) = &self.checkpoint {
+            let is_careful = at < self.careful_until;
+            if !is_careful && at - checkpoint.at < self.savepoint_every as usize {
+                return Ok(());
+            }
+            self.mark(cx, Mark::Release).await?;
+        }
+        self.mark(cx, Mark::Set).await?;
+        self.checkpoint = Some(Checkpoint::of(at, &self.draft, &cx.outgoing));
+        Ok(())
+    }
+
     async fn mark(&self, cx: &mut Context<S>, mark: Mark) -> Result<(), StepFailed> {
         let marked = self.store().mark(&mut cx.tx, mark).await;
         marked.map_err(|error| StepFailed::Ran(self.of_error(error)))
@@ -244,35 +267,38 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         &mut self,
         cx: &mut Context<S>,
         index: usize,
-        outgoing: usize,
         ran: Ran<Reply>,
-    ) -> Result<(), StepFailed> {
+    ) -> Result<usize, StepFailed> {
         let failure = match ran {
             Ran::Returned(Ok(reply)) => {
                 self.succeed(index, Ending::Done, reply);
-                return Ok(());
+                return Ok(index + 1);
             }
             Ran::Broken(failure) => return Err(StepFailed::Broken(index, failure)),
             Ran::Returned(Err(failure)) => self.judge(index, failure)?,
         };
         if failure.class() == Class::Rejected {
             self.succeed(index, Ending::Rejected, Some(rejection_of(&failure)));
-            return Ok(());
+            return Ok(index + 1);
         }
-        if !self.use_savepoints {
+        let Some(checkpoint) = self.checkpoint.take() else {
             return Err(StepFailed::Alone(index, failure));
-        }
+        };
         self.mark(cx, Mark::RollBack).await?;
-        cx.outgoing.truncate(outgoing);
+        checkpoint.restore(&mut self.draft, &mut cx.outgoing);
+        if checkpoint.at < index {
+            // The others since then run again, each under a savepoint of its own.
+            self.careful_until = index + 1;
+            return Ok(checkpoint.at);
+        }
         let work = &self.works[index];
         let retry = &self.runtime().contract.retry;
         let disposition = decide(retry, work.spent, &failure, false, fastrand::u64(..));
         let executor = self.executor;
         let fate = executor.disposed(work, &failure, disposition, &mut self.draft);
-        self.blocked
-            .insert(self.executor.key_of(&self.works[index]));
+        self.blocked.insert(executor.key_of(work));
         self.draft.fates.push((index, fate));
-        Ok(())
+        Ok(index + 1)
     }
 
     fn batch_ended(

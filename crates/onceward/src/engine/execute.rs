@@ -84,7 +84,7 @@ impl<S: Store> Executor<S> {
             self.run_suspects(works, &mut tally).await
         } else {
             let plan = Plan::new(works.len());
-            self.run_plan(works, plan, batch.use_savepoints, &mut tally)
+            self.run_plan(works, plan, batch.savepoint_every, &mut tally)
                 .await
         };
         tally.stop = result.err();
@@ -99,7 +99,7 @@ impl<S: Store> Executor<S> {
         &self,
         works: &[Work],
         mut plan: Plan,
-        use_savepoints: bool,
+        savepoint_every: u32,
         tally: &mut Tally,
     ) -> Result<(), Stop> {
         // Keys whose message was deferred or quarantined in this batch: what follows goes back.
@@ -119,7 +119,7 @@ impl<S: Store> Executor<S> {
                 }
                 PieceEnd::Settled
             } else {
-                self.run_piece(works, &piece, use_savepoints, &mut blocked, tally)
+                self.run_piece(works, &piece, savepoint_every, &mut blocked, tally)
                     .await?
             };
             plan.ended(&piece, end);
@@ -445,7 +445,7 @@ impl<S: Store> Executor<S> {
             range: index..index + 1,
         };
         let mut blocked = BTreeSet::new();
-        self.run_piece(works, &piece, false, &mut blocked, tally)
+        self.run_piece(works, &piece, 0, &mut blocked, tally)
             .await
             .map(|_| ())
     }
@@ -488,13 +488,13 @@ impl<S: Store> Executor<S> {
         &self,
         works: &'w [Work],
         piece: &Piece,
-        use_savepoints: bool,
+        savepoint_every: u32,
         blocked: &mut BTreeSet<&'w str>,
         tally: &mut Tally,
     ) -> Result<PieceEnd, Stop> {
         let mut tries = 0;
         loop {
-            let mut attempt = Attempt::new(self, works, piece, use_savepoints, blocked.clone());
+            let mut attempt = Attempt::new(self, works, piece, savepoint_every, blocked.clone());
             match attempt.run().await {
                 PieceRan::Committed => {
                     *blocked = attempt.blocked;

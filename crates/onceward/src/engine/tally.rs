@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use onceward_core::LedgerEntry;
 use onceward_core::coalesce::BatchSeen;
 use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::store::{Deferral, NewCase};
+use onceward_core::{Envelope, LedgerEntry};
 
 use super::execute::Stop;
 
@@ -30,6 +30,48 @@ pub(super) struct Draft {
     pub(super) fates: Vec<(usize, Fate)>,
     pub(super) failures: u32,
     pub(super) duplicates: u32,
+}
+
+/// How far a draft had come when a savepoint was set.
+pub(super) struct Checkpoint {
+    /// The first message after it.
+    pub(super) at: usize,
+    entries: usize,
+    clear: usize,
+    defer: usize,
+    cases: usize,
+    fates: usize,
+    outgoing: usize,
+    failures: u32,
+    duplicates: u32,
+}
+
+impl Checkpoint {
+    pub(super) fn of(at: usize, draft: &Draft, outgoing: &[Envelope]) -> Self {
+        Self {
+            at,
+            entries: draft.entries.len(),
+            clear: draft.clear.len(),
+            defer: draft.defer.len(),
+            cases: draft.cases.len(),
+            fates: draft.fates.len(),
+            outgoing: outgoing.len(),
+            failures: draft.failures,
+            duplicates: draft.duplicates,
+        }
+    }
+
+    /// Forgets what was added since.
+    pub(super) fn restore(&self, draft: &mut Draft, outgoing: &mut Vec<Envelope>) {
+        draft.entries.truncate(self.entries);
+        draft.clear.truncate(self.clear);
+        draft.defer.truncate(self.defer);
+        draft.cases.truncate(self.cases);
+        draft.fates.truncate(self.fates);
+        draft.failures = self.failures;
+        draft.duplicates = self.duplicates;
+        outgoing.truncate(self.outgoing);
+    }
 }
 
 /// The fates of a batch as they become known.

@@ -1,6 +1,6 @@
 //! Shared pieces of the engine's tests: a store of one's own, a business table, waiting for states.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
 
