@@ -23,7 +23,9 @@ mod subscription;
 
 pub use context::Context;
 pub use digest::digest_of;
-pub use engine::{Engine, EngineBuilder, EngineOptions, EngineState, Running, StartError};
+pub use engine::{
+    Engine, EngineBuilder, EngineOptions, EngineState, Running, StartError, Surroundings,
+};
 pub use handler::{BatchFn, Boxed, Call, Deliver, Delivery, EffectFn, Probe, Reply};
 pub use onceward_core as core;
 pub use onceward_core::contract::{OnPoison, Order, Semantics};

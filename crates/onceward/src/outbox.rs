@@ -14,13 +14,13 @@ use crate::digest::digest_of;
 static DOORBELL: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
 /// Wakes the engines of this process: something was committed.
-pub(crate) fn ring() {
+fn ring() {
     DOORBELL.send_modify(|rings| *rings = rings.wrapping_add(1));
 }
 
-/// Listens to the doorbell.
-pub(crate) fn doorbell() -> watch::Receiver<u64> {
-    DOORBELL.subscribe()
+/// The doorbell of this process.
+pub(crate) fn bell() -> watch::Sender<u64> {
+    DOORBELL.clone()
 }
 
 /// How long the answer to an accepted request is kept by default: seven days, in milliseconds.

@@ -18,7 +18,6 @@ use super::verdict::{Verdict, of_failure, of_store};
 use crate::context::Context;
 use crate::digest::digest_of;
 use crate::handler::Reply;
-use crate::outbox::ring;
 use crate::subscription::Handler;
 
 /// How an attempt ended.
@@ -372,7 +371,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         match self.store().end(cx.tx, End::Commit).await {
             Ok(()) => {
                 if has_news {
-                    ring();
+                    self.executor.surroundings.ring();
                 }
                 PieceRan::Committed
             }

@@ -18,6 +18,7 @@ use onceward_core::{Class, Ending, Failure, FailureRecord, LedgerEntry, LedgerKe
 
 use super::attempt::{Attempt, PieceRan};
 use super::runner::Runtime;
+use super::surroundings::Surroundings;
 use super::tally::{BatchEnd, Draft, Tally};
 use crate::digest::digest_of;
 use crate::handler::Reply;
@@ -33,6 +34,7 @@ pub(super) struct Executor<S: Store> {
     pub(super) store: S,
     pub(super) runtime: Arc<Runtime<S>>,
     pub(super) lease: Lease,
+    pub(super) surroundings: Surroundings,
     /// Held while a message runs that may kill the process, so that a death names one message.
     pub(super) suspects: Arc<tokio::sync::Mutex<()>>,
 }

@@ -13,13 +13,15 @@ use tokio::time::Instant;
 
 use super::reader::Reader;
 use super::runner::{Note, Runner, RunnerReport, Runtime};
-use super::{Control, EngineOptions, EngineState, new_member};
+use super::surroundings::Surroundings;
+use super::{Control, EngineOptions, EngineState};
 
 /// The engine's main task.
 pub(super) struct Fleet<S: Store> {
     pub(super) store: S,
     pub(super) runtimes: BTreeMap<String, Arc<Runtime<S>>>,
     pub(super) options: EngineOptions,
+    pub(super) surroundings: Surroundings,
     pub(super) control: watch::Receiver<Control>,
     pub(super) report: watch::Sender<EngineState>,
 }
@@ -63,6 +65,7 @@ impl<S: Store> Fleet<S> {
                 Err(error) => {
                     self.trouble(&error, "cannot join");
                     tokio::select! {
+                        biased;
                         _ = self.control.changed() => {}
                         () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
                     }
@@ -83,7 +86,7 @@ impl<S: Store> Fleet<S> {
 
     async fn join(&self) -> Result<Lease, StoreError> {
         let subscriptions: Vec<String> = self.runtimes.keys().cloned().collect();
-        let member = new_member();
+        let member = self.surroundings.new_member();
         let request = Join {
             member: &member,
             description: &self.options.description,
@@ -104,7 +107,11 @@ impl<S: Store> Fleet<S> {
 
     /// Works under one lease until it is lost or the engine is told to stop.
     async fn incarnation(&mut self, lease: Lease) -> Ended {
-        let reader = Arc::new(Reader::new(self.store.clone(), self.options.doze_max_ms));
+        let reader = Arc::new(Reader::new(
+            self.store.clone(),
+            self.options.doze_max_ms,
+            &self.surroundings,
+        ));
         let suspects = Arc::new(tokio::sync::Mutex::new(()));
         let (reports, mut reported) = mpsc::unbounded_channel();
         let mut runners = JoinSet::new();
@@ -116,6 +123,7 @@ impl<S: Store> Fleet<S> {
                 Arc::clone(&reader),
                 lease.clone(),
                 Arc::clone(&suspects),
+                self.surroundings.clone(),
                 reports.clone(),
             );
             runners.spawn(runner.run());
@@ -132,6 +140,7 @@ impl<S: Store> Fleet<S> {
         round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 _ = round.tick() => match self.round(&lease, &mut given).await {
                     Ok(()) => renewed = Instant::now(),
                     Err(error) if error.kind() == StoreErrorKind::Fenced => {
@@ -232,19 +241,20 @@ impl<S: Store> Fleet<S> {
             tokio::time::interval(Duration::from_millis(self.options.renew_ms.max(10)));
         loop {
             tokio::select! {
+                biased;
                 ended = runners.join_next() => match ended {
                     Some(_) => {}
                     None => break,
                 },
+                () = tokio::time::sleep_until(deadline) => {
+                    tracing::warn!("work in flight did not finish within the grace; it is handed back");
+                    break;
+                }
                 _ = reported.recv() => {}
                 _ = renewal.tick() => {
                     if let Err(error) = self.store.renew(Renew { lease }).await {
                         self.trouble(&error, "cannot renew the lease while stopping");
                     }
-                }
-                () = tokio::time::sleep_until(deadline) => {
-                    tracing::warn!("work in flight did not finish within the grace; it is handed back");
-                    break;
                 }
             }
         }

@@ -15,6 +15,7 @@ mod member;
 mod outside;
 mod reader;
 mod runner;
+mod surroundings;
 mod tally;
 mod verdict;
 
@@ -26,10 +27,11 @@ use onceward_core::contract::{Contract, ContractFault, MessageContract, Semantic
 use onceward_core::store::{Declared, Registered, SchemaState, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
 use crate::subscription::{Handler, Subscription};
 use runner::Runtime;
+
+pub use surroundings::Surroundings;
 
 /// Settings of an engine. All times in milliseconds.
 #[derive(Clone, Debug)]
@@ -97,6 +99,7 @@ pub struct EngineBuilder<S: Store> {
     contract: Contract,
     subscriptions: Vec<Subscription<S>>,
     options: EngineOptions,
+    surroundings: Surroundings,
 }
 
 /// The engine's entry point.
@@ -110,6 +113,7 @@ impl Engine {
             contract: Contract::default(),
             subscriptions: Vec::new(),
             options: EngineOptions::default(),
+            surroundings: Surroundings::default(),
         }
     }
 }
@@ -136,6 +140,13 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
+    /// What is around the engine, where that is not the process: in simulations.
+    #[must_use]
+    pub fn surroundings(mut self, surroundings: Surroundings) -> Self {
+        self.surroundings = surroundings;
+        self
+    }
+
     /// Checks the contract, registers the subscriptions and starts working.
     ///
     /// # Errors
@@ -146,6 +157,7 @@ impl<S: Store> EngineBuilder<S> {
             mut contract,
             subscriptions,
             options,
+            surroundings,
         } = self;
         for subscription in &subscriptions {
             for (message_type, message) in &subscription.messages {
@@ -183,6 +195,7 @@ impl<S: Store> EngineBuilder<S> {
             store: store.clone(),
             runtimes,
             options,
+            surroundings,
             control: controlled,
             report,
         };
@@ -220,8 +233,10 @@ async fn register<S: Store>(
         Registered::Known { lanes } => settings.lanes = lanes,
         Registered::StartMissing => return Err(StartError::StartMissing(settings.name)),
     }
-    let is_coalesced =
-        subscription.coalesce && subscription.handlers.values().all(Handler::is_coalesced);
+    // At most once, each message is recorded by itself before it is tried.
+    let is_coalesced = subscription.coalesce
+        && settings.semantics != Semantics::AtMostOnce
+        && subscription.handlers.values().all(Handler::is_coalesced);
     Ok(Runtime {
         identity: contract.identity_of(&settings),
         on_poison: contract.on_poison_of(&settings),
@@ -306,9 +321,4 @@ impl<S: Store> Drop for Running<S> {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// A new member id: a UUID version 7, unique to one start.
-fn new_member() -> String {
-    Uuid::now_v7().to_string()
 }

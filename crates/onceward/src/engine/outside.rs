@@ -15,7 +15,6 @@ use super::execute::{Executor, Ran, Stop, attempt_of, guarded, rejection_of};
 use super::verdict::{Verdict, of_failure, of_store};
 use crate::context::Context;
 use crate::handler::{AnyAnswer, AnyDeliver, CallHandler, Delivery, Probe, Reply};
-use crate::outbox::ring;
 
 /// How often an outcome is tried again while its answer is at hand.
 const OUTCOME_TRIES: u32 = 5;
@@ -250,7 +249,7 @@ impl<S: Store> Executor<S> {
         match self.store.end(cx.tx, End::Commit).await {
             Ok(()) => {
                 if !cx.outgoing.is_empty() {
-                    ring();
+                    self.surroundings.ring();
                 }
                 Ok(Outcome::Committed)
             }

@@ -14,7 +14,7 @@ use onceward_core::{Position, Row};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::outbox::doorbell;
+use super::surroundings::Surroundings;
 
 /// Pages kept for those that follow.
 const PAGES_KEPT: usize = 12;
@@ -108,11 +108,11 @@ pub(super) struct Reader<S> {
 }
 
 impl<S: Store> Reader<S> {
-    pub(super) fn new(store: S, doze_max_ms: u64) -> Self {
+    pub(super) fn new(store: S, doze_max_ms: u64, surroundings: &Surroundings) -> Self {
         Self {
             store,
             chain: Mutex::default(),
-            end: tokio::sync::Mutex::new(doorbell()),
+            end: tokio::sync::Mutex::new(surroundings.listen()),
             doze_max_ms: doze_max_ms.max(DOZE_MIN_MS),
         }
     }
@@ -189,6 +189,7 @@ impl<S: Store> Reader<S> {
                 return Ok(page);
             }
             tokio::select! {
+                biased;
                 _ = bell.changed() => doze_ms = DOZE_MIN_MS,
                 () = self.store.doze(doze_ms) => doze_ms = (doze_ms * 3 / 2).min(self.doze_max_ms),
             }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::execute::Executor;
 use super::reader::Reader;
+use super::surroundings::Surroundings;
 use crate::subscription::Handler;
 
 /// A subscription as it runs.
@@ -84,6 +85,7 @@ impl<S: Store> Runner<S> {
         reader: Arc<Reader<S>>,
         lease: Lease,
         suspects: Arc<tokio::sync::Mutex<()>>,
+        surroundings: Surroundings,
         reports: mpsc::UnboundedSender<RunnerReport>,
     ) -> (Self, mpsc::UnboundedSender<Note>) {
         let (to_self, notes) = mpsc::unbounded_channel();
@@ -92,6 +94,7 @@ impl<S: Store> Runner<S> {
             store: store.clone(),
             runtime: Arc::clone(&runtime),
             lease: lease.clone(),
+            surroundings,
             suspects,
         };
         let (positions, to_save) = watch::channel(Vec::new());
@@ -131,15 +134,8 @@ impl<S: Store> Runner<S> {
                 }
             };
             tokio::select! {
-                note = self.notes.recv() => match note {
-                    Some(note) => {
-                        if !self.note(note) {
-                            return;
-                        }
-                    }
-                    None => return,
-                },
-                () = tick => self.handle(Event::Tick),
+                // What ended first: there is no more of it than there was work.
+                biased;
                 Some(ended) = self.tasks.join_next() => {
                     if self.has_panicked(&ended) {
                         return;
@@ -150,6 +146,16 @@ impl<S: Store> Runner<S> {
                         return;
                     }
                 }
+                // Every note lets the dispatcher look at the time as well.
+                note = self.notes.recv() => match note {
+                    Some(note) => {
+                        if !self.note(note) {
+                            return;
+                        }
+                    }
+                    None => return,
+                },
+                () = tick => self.handle(Event::Tick),
             }
             if self.is_draining && self.dispatcher.is_empty() {
                 return self.finish().await;

@@ -1,11 +1,10 @@
 //! What a batch came to, message by message.
 
-use std::time::Instant;
-
 use onceward_core::coalesce::BatchSeen;
 use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::store::{Deferral, NewCase};
 use onceward_core::{Envelope, LedgerEntry};
+use tokio::time::Instant;
 
 use super::execute::Stop;
 
