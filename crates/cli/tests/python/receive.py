@@ -1,13 +1,13 @@
 """Receives pushes and checks their signatures with the package `standardwebhooks`.
 
-Prints its port as the first line, {"port": N}. Each request becomes one JSON line in the output
-file: verified or not, headers, body. A bad signature is answered with 401.
+Prints its port as the first line, {"port": N}, and then one JSON line for each request, before it
+is answered: verified or not, headers, body and its SHA-256. A bad signature is answered with 401.
 """
 
 import argparse
+import hashlib
 import http.server
 import json
-import os
 import pathlib
 import threading
 
@@ -20,7 +20,13 @@ class Receiver(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        line = {"path": self.path, "headers": headers, "body": body.decode(), "error": None}
+        line = {
+            "path": self.path,
+            "headers": headers,
+            "body": body.decode(errors="backslashreplace"),
+            "sha256": hashlib.sha256(body).hexdigest(),
+            "error": None,
+        }
         try:
             self.server.webhook.verify(body, headers, json_parse=False)
         except WebhookVerificationError as error:
@@ -33,7 +39,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_):
-        """Requests are in the output file."""
+        """Requests are printed as JSON."""
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -43,7 +49,6 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", options.port), Receiver)
         self.webhook = Webhook(options.secret_file.read_text().split()[0])
         self.failures_left = options.fail_first
-        self.out = options.out.open("a", encoding="utf-8")
         self.lock = threading.Lock()
 
     def status(self, verified):
@@ -56,17 +61,13 @@ class Server(http.server.ThreadingHTTPServer):
             return 204
 
     def write(self, line):
-        """On disk before the answer, so that what was answered was also kept."""
         with self.lock:
-            self.out.write(json.dumps(line) + "\n")
-            self.out.flush()
-            os.fsync(self.out.fileno())
+            print(json.dumps(line), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--secret-file", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--fail-first", type=int, default=0, help="answers of 500 before 204")
     server = Server(parser.parse_args())

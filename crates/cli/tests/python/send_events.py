@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 import urllib.parse
+from datetime import datetime, timezone
 
 from cloudevents.core.bindings.http import to_binary, to_structured
 from cloudevents.core.formats.json import JSONFormat
@@ -17,16 +18,19 @@ from cloudevents.core.v1.event import CloudEvent
 MODES = {"binary": to_binary, "structured": to_structured}
 
 
-def events(prefix, event_type, mode, count):
+def events(prefix, event_type, mode, count, keys):
     """JSON data with a number past 2^53 and attributes that need encoding, then plain text."""
     for number in range(count):
         attributes = {
             "id": f"{prefix}-{mode}-{number}",
             "source": "//python/orders",
             "type": event_type,
-            "subject": f"ord-{number}",
+            "subject": f"ord-{number % keys}",
             "operationid": f"{prefix}-{mode}-{number}-checkout",
             "note": 'Größe "50%" €',
+            # By default the package takes the moment at which it makes the event, so that the same
+            # event made again would be another one.
+            "time": datetime(2026, 3, 1, 12, 0, number % 60, 123456, tzinfo=timezone.utc),
         }
         # Left out on the first one, as the package's own first example does.
         if number:
@@ -54,6 +58,7 @@ def main():
     parser.add_argument("--type", default="order.accepted")
     parser.add_argument("--mode", choices=sorted(MODES), action="append")
     parser.add_argument("--count", type=int, default=2, help="JSON events for each mode")
+    parser.add_argument("--keys", type=int, default=2, help="subjects that they are spread over")
     parser.add_argument("--prefix", default="py", help="beginning of every id")
     parser.add_argument("--token-file", type=pathlib.Path)
     options = parser.parse_args()
@@ -62,7 +67,7 @@ def main():
     connection = http.client.HTTPConnection(url.hostname, url.port, timeout=30)
     fine = True
     for mode in options.mode or sorted(MODES):
-        for event in events(options.prefix, options.type, mode, options.count):
+        for event in events(options.prefix, options.type, mode, options.count, options.keys):
             message = MODES[mode](event, JSONFormat())
             headers = dict(message.headers)
             if options.token_file:

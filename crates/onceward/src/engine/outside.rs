@@ -220,8 +220,9 @@ impl<S: Store> Executor<S> {
         ending: Ending,
         reply: Reply,
     ) -> Result<Outcome, Stop> {
-        let entries = match self.runtime.contract.semantics {
-            Semantics::AtLeastOnce => Vec::new(),
+        let entries = match (self.runtime.contract.semantics, ending) {
+            // A success of this kind needs no row: done means that the position is past it.
+            (Semantics::AtLeastOnce, Ending::Done) => Vec::new(),
             _ => vec![self.entry(work, ending, reply)],
         };
         let settle = Settle {
@@ -264,12 +265,10 @@ impl<S: Store> Executor<S> {
         }
     }
 
-    /// Keeps a rejection that the other side gave.
+    /// Keeps a rejection that the other side gave, with every kind of semantics: without its row it
+    /// would look like a success.
     async fn reject(&self, work: &Work, reply: Reply) -> Result<Fate, Stop> {
-        let entries = match self.runtime.contract.semantics {
-            Semantics::AtLeastOnce => Vec::new(),
-            _ => vec![self.entry(work, Ending::Rejected, reply)],
-        };
+        let entries = [self.entry(work, Ending::Rejected, reply)];
         let settle = Settle {
             ledger: &entries,
             clear: &[work.row.seq],

@@ -110,6 +110,20 @@ impl Place {
         std::fs::set_permissions(self.path(name), permissions).unwrap();
     }
 
+    /// Address of the database, on PostgreSQL.
+    pub(crate) fn database_url(&self) -> &str {
+        let database = self.database.as_ref().expect("a place on PostgreSQL");
+        database.url()
+    }
+
+    /// The same folder's store, as `--store` takes it.
+    pub(crate) fn store_url(&self) -> String {
+        match &self.database {
+            Some(database) => database.url().to_owned(),
+            None => format!("sqlite:{}", self.path("onceward.db").display()),
+        }
+    }
+
     /// What a query says, on PostgreSQL.
     pub(crate) async fn psql(&self, sql: &str) -> String {
         let database = self.database.as_ref().expect("a place on PostgreSQL");
@@ -118,6 +132,54 @@ impl Place {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// How a message stands in the subscription `hook`.
+    #[track_caller]
+    pub(crate) fn state_of(&self, operation: &str) -> Value {
+        let shown = self.run(&["operation", "show", operation, "--json"]);
+        let mut shown = shown.ended(0).json();
+        shown["messages"][0]["subscriptions"]["hook"].take()
+    }
+
+    /// Waits until an operation has ended well or badly, for which the exit status stands.
+    #[track_caller]
+    pub(crate) fn watch(&self, operation: &str, code: i32) -> Ran {
+        let args = [
+            "operation",
+            "watch",
+            operation,
+            "--timeout",
+            "60s",
+            "--json",
+        ];
+        self.run(&args).ended(code)
+    }
+
+    /// Looks until there is something. Each look runs the program, so it is no busy loop.
+    #[track_caller]
+    pub(crate) fn until<T>(&self, what: &str, look: impl Fn() -> Option<T>) -> T {
+        let give_up = std::time::Instant::now() + SOON;
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            if std::time::Instant::now() > give_up {
+                let log = std::fs::read_to_string(self.path("up.log")).unwrap_or_default();
+                panic!("not in time: {what}\n{log}");
+            }
+        }
+    }
+
+    /// How the only subscription stands.
+    #[track_caller]
+    pub(crate) fn backlog(&self) -> Value {
+        let mut backlog = self.run(&["backlog", "--json"]).ended(0).json();
+        backlog["subscriptions"][0].take()
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -140,7 +202,7 @@ impl Place {
     }
 
     /// Runs a command with a text on standard input.
-    pub(crate) fn run_with_input(&self, args: &[&str], input: &str) -> Ran {
+    pub(crate) fn run_with_input(&self, args: &[&str], input: impl AsRef<[u8]>) -> Ran {
         let mut command = self.command(args);
         command
             .stdin(Stdio::piped())
@@ -148,7 +210,8 @@ impl Place {
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(input.as_bytes()).unwrap();
+        // What ends before it has read everything says why.
+        let _ = stdin.write_all(input.as_ref());
         drop(stdin);
         Ran::of(&child.wait_with_output().unwrap())
     }
@@ -161,6 +224,13 @@ impl Place {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command.spawn().unwrap()
+    }
+
+    /// Starts a command with more in the environment, to its end.
+    pub(crate) fn run_with_env(&self, args: &[&str], env: &[(&str, &str)]) -> Ran {
+        let mut command = self.command(args);
+        command.envs(env.iter().copied()).stdin(Stdio::null());
+        Ran::of(&command.output().unwrap())
     }
 
     /// Starts the daemon and waits until it is ready.
@@ -202,13 +272,21 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    fn pid(&self) -> Pid {
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(self.child.as_ref().expect("taken only at the end"))
     }
 
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        let mut child = self.child.take().expect("taken only at the end");
+        child.wait().unwrap();
     }
 
     /// Asks to stop, and waits for the end. Returns the exit status.
