@@ -39,8 +39,21 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     checkpoint: Option<Checkpoint>,
     /// Messages below this run under a savepoint each.
     careful_until: usize,
+    /// Messages whose identity was seen before.
+    seen: BTreeMap<usize, Seen>,
     pub(super) blocked: BTreeSet<&'w str>,
+    /// Those of the blocked keys that were blocked since the open savepoint.
+    blocked_since: Vec<&'w str>,
     pub(super) draft: Draft,
+}
+
+/// Where an identity was seen before.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Earlier in this piece; else in the ledger.
+    first: Option<usize>,
+    /// With the same payload.
+    is_same: bool,
 }
 
 impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
@@ -62,7 +75,9 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             },
             checkpoint: None,
             careful_until: 0,
+            seen: BTreeMap::new(),
             blocked,
+            blocked_since: Vec::new(),
             draft: Draft::default(),
         }
     }
@@ -86,7 +101,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             Ok(tx) => tx,
             Err(error) => return self.of_error(error),
         };
-        if let Err(error) = self.drop_known(&mut tx).await {
+        if let Err(error) = self.look_up(&mut tx).await {
             return self.of_error(error);
         }
         let first = Arc::clone(&self.works[self.piece.range.start].row);
@@ -116,9 +131,8 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         self.commit(cx).await
     }
 
-    /// Marks messages whose effect is in the ledger, or earlier in this piece, as finished; one
-    /// with another payload under the same identity becomes a case.
-    async fn drop_known(&mut self, tx: &mut S::Tx) -> Result<(), StoreError> {
+    /// Looks up whose effect is in the ledger already, and whose identity comes twice in this piece.
+    async fn look_up(&mut self, tx: &mut S::Tx) -> Result<(), StoreError> {
         if !self.executor.has_ledger() || self.runtime().contract.semantics == Semantics::AtMostOnce
         {
             return Ok(());
@@ -132,58 +146,72 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             .store()
             .known(tx, self.executor.known_request(&keys))
             .await?;
-        let mut first_of: BTreeMap<&LedgerKey, Digest> = BTreeMap::new();
+        let mut first_of: BTreeMap<&LedgerKey, (usize, Digest)> = BTreeMap::new();
         for ((index, key), entry) in range.zip(&keys).zip(known) {
-            let work = &self.works[index];
-            let digest = digest_of(work.row.envelope.payload.as_bytes());
-            let earlier = match entry {
-                Some(entry) => entry.digest.unwrap_or(digest),
+            let digest = digest_of(self.works[index].row.envelope.payload.as_bytes());
+            let seen = match entry {
+                Some(entry) => Seen {
+                    first: None,
+                    is_same: entry.digest.is_none_or(|earlier| earlier == digest),
+                },
                 None => match first_of.get(key) {
-                    Some(earlier) => *earlier,
+                    Some((first, earlier)) => Seen {
+                        first: Some(*first),
+                        is_same: *earlier == digest,
+                    },
                     None => {
-                        first_of.insert(key, digest);
+                        first_of.insert(key, (index, digest));
                         continue;
                     }
                 },
             };
-            let fate = if earlier == digest {
-                self.draft.duplicates += 1;
-                if work.is_stored {
-                    self.draft.clear.push(work.row.seq);
-                }
-                Fate::Finished
-            } else {
-                self.draft.failures += 1;
-                let failure = Failure::permanent(
-                    "payload_mismatch",
-                    "the ledger holds this identity with another payload",
-                );
-                let executor = self.executor;
-                let (record, spent) = (failure.record(), work.spent);
-                executor.case(work, "payload_mismatch", record, spent, &mut self.draft)
-            };
-            self.draft.fates.push((index, fate));
+            self.seen.insert(index, seen);
         }
         Ok(())
     }
 
-    fn is_decided(&self, index: usize) -> bool {
-        self.draft
-            .fates
-            .iter()
-            .any(|(decided, _)| *decided == index)
+    /// Settles a message whose identity was seen before: done already, or a case when its payload
+    /// is another one. Where the first has just failed in this piece, it goes back to its place.
+    fn settle_seen(&mut self, index: usize, seen: Seen) {
+        let work = &self.works[index];
+        let is_done = |first| self.draft.fates.contains(&(first, Fate::Finished));
+        let fate = if !seen.first.is_none_or(is_done) {
+            Fate::Returned
+        } else if seen.is_same {
+            self.draft.duplicates += 1;
+            if work.is_stored {
+                self.draft.clear.push(work.row.seq);
+            }
+            Fate::Finished
+        } else {
+            self.draft.failures += 1;
+            let failure = Failure::permanent(
+                "payload_mismatch",
+                "the ledger holds this identity with another payload",
+            );
+            let (record, spent) = (failure.record(), work.spent);
+            let reason = "payload_mismatch";
+            self.executor
+                .case(work, reason, record, spent, &mut self.draft)
+        };
+        if fate != Fate::Finished {
+            let key = self.executor.key_of(work);
+            self.blocked.insert(key);
+            self.blocked_since.push(key);
+        }
+        self.draft.fates.push((index, fate));
     }
 
     /// Runs the message at `at`, or the run of messages of a batch handler that starts there;
     /// returns where to go on.
     async fn step(&mut self, cx: &mut Context<S>, at: usize) -> Result<usize, StepFailed> {
         let work = &self.works[at];
-        if self.is_decided(at) {
+        if self.blocked.contains(self.executor.key_of(work)) {
+            self.draft.fates.push((at, Fate::Returned));
             return Ok(at + 1);
         }
-        let key = self.executor.key_of(work);
-        if self.blocked.contains(key) {
-            self.draft.fates.push((at, Fate::Returned));
+        if let Some(seen) = self.seen.get(&at).copied() {
+            self.settle_seen(at, seen);
             return Ok(at + 1);
         }
         let message_type = &work.row.envelope.message_type;
@@ -213,14 +241,14 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
     }
 
-    /// Undecided messages of one type from `at` on, without a gap.
+    /// New messages of one type from `at` on, without a gap.
     fn run_of_type(&self, at: usize) -> Range<usize> {
         let message_type = &self.works[at].row.envelope.message_type;
         let end = (at..self.piece.range.end)
             .find(|i| {
                 let work = &self.works[*i];
                 work.row.envelope.message_type != *message_type
-                    || self.is_decided(*i)
+                    || self.seen.contains_key(i)
                     || self.blocked.contains(self.executor.key_of(work))
             })
             .unwrap_or(self.piece.range.end);
@@ -241,6 +269,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
         self.mark(cx, Mark::Set).await?;
         self.checkpoint = Some(Checkpoint::of(at, &self.draft, &cx.outgoing));
+        self.blocked_since.clear();
         Ok(())
     }
 
@@ -285,6 +314,9 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         };
         self.mark(cx, Mark::RollBack).await?;
         checkpoint.restore(&mut self.draft, &mut cx.outgoing);
+        for key in self.blocked_since.drain(..) {
+            self.blocked.remove(key);
+        }
         if checkpoint.at < index {
             // The others since then run again, each under a savepoint of its own.
             self.careful_until = index + 1;
