@@ -9,5 +9,7 @@
 mod place;
 mod worker;
 
+mod coalescing;
 mod fleet;
 mod hostile;
+mod identity;

@@ -198,12 +198,19 @@ impl Place {
         self.store.backlog(query).await.unwrap()
     }
 
-    /// Waits until nothing waits, nothing runs and nothing is to be tried again.
+    /// Waits until nothing is left to be done but what cases hold back.
     pub async fn idle(&self, subscription: &str) {
-        until("the subscription is idle", || async {
-            let backlog = self.backlog(subscription).await;
-            let deferred = backlog.deferred;
-            backlog.waiting == 0 && deferred.retry == 0 && deferred.running == 0
+        let open = "select count(*) from onceward.deferrals d where d.subscription = $1 \
+                    and not exists (select from onceward.cases c where c.holds_key \
+                    and c.subscription = d.subscription \
+                    and coalesce(c.partitionkey, c.aggregateid) = d.key)";
+        until(&format!("{subscription} is idle"), || async {
+            if self.backlog(subscription).await.waiting > 0 {
+                return false;
+            }
+            let open = sqlx::query_scalar(open).bind(subscription);
+            let open: i64 = open.fetch_one(self.pool()).await.unwrap();
+            open == 0
         })
         .await;
     }
