@@ -21,6 +21,7 @@ const ACTION: &str = "read the log";
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;
 SET LOCAL enable_seqscan = off;
 SET LOCAL enable_bitmapscan = off;
+SET LOCAL enable_sort = off;
 SET LOCAL max_parallel_workers_per_gather = 0;
 SET LOCAL jit = off";
 
