@@ -58,10 +58,6 @@ pub(super) fn people(
     kept: Option<&Place>,
 ) -> Result<(), Error> {
     let mut rows = table(&["verdict", "", "by"]);
-    let number = |n: u64, is_good: bool| match is_good {
-        true => output.good(&n.to_string()),
-        false => output.bad(&n.to_string()),
-    };
     let killed: Vec<String> = ran
         .kills
         .iter()
@@ -84,12 +80,12 @@ pub(super) fn people(
         ("pending", verdict.pending.to_string(), "the order book"),
         (
             "lost",
-            number(verdict.lost, verdict.lost == 0),
+            verdict.lost.to_string(),
             "answers against orders and outcomes",
         ),
         (
             "doubled",
-            number(verdict.doubled, verdict.doubled == 0),
+            verdict.doubled.to_string(),
             "orders, shipments and the carrier's record",
         ),
         (
@@ -107,6 +103,10 @@ pub(super) fn people(
     if verdict.unasked > 0 {
         output.line(&format!("work without an order: {}", verdict.unasked))?;
     }
+    output.line(&match verdict.is_good() {
+        true => output.good("nothing was lost and nothing was done twice"),
+        false => output.bad("something was lost or done twice"),
+    })?;
     findings(output, &verdict.findings)?;
     if kills < ran.kills_wanted {
         output.say(&format!(
