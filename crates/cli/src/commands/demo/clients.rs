@@ -27,6 +27,8 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(25);
+/// Longest time that a client thinks before its next order, in milliseconds.
+const THINK_MS: u64 = 12;
 
 /// How far the clients are.
 #[derive(Debug, Default)]
@@ -99,6 +101,7 @@ impl Clients {
                     let Some(input) = clients.inputs.get(at) else {
                         return Ok(refused);
                     };
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(..=THINK_MS))).await;
                     let is_impatient = at % IMPATIENT == IMPATIENT - 1;
                     if let Some(reason) = clients.order(input, is_impatient).await? {
                         let line = input.line;

@@ -40,8 +40,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_millis(250);
 /// How long a run without any progress is waited for.
 const STALL: Duration = Duration::from_secs(30);
-/// How often a process may be found idle before its kill is put off.
-const TRIES: u32 = 20;
+/// How often a process may be found idle before the next kill gets its turn.
+const TRIES: u32 = 3;
 
 /// What is to be done.
 pub(super) struct Task {
@@ -191,6 +191,9 @@ impl<S: ShopBooks> Run<'_, S> {
     /// Until every order has come to its end, or nothing is left that could still happen.
     async fn until_finished(&mut self) -> Result<(), Error> {
         let mut pending = kills::plan(self.ran.kills_wanted, &mut self.random);
+        // Taken from the end: the service first, whose work is over before the others'.
+        pending.sort_by_key(|kill| kill.kind != Kind::Service);
+        pending.reverse();
         let (mut asked, mut moved) = (Instant::now(), Instant::now());
         let mut quiet_for = 0;
         let mut seen = (0, Counts::default());
