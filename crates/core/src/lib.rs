@@ -11,9 +11,12 @@
 //! | [`message`] | what a producer's type says about itself |
 //! | [`failure`] | failure classes and what is kept of a failure |
 //! | [`retry`] | the budget and its backoff |
+//! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
 //! | [`lane`] | slots, lanes, balancing |
 //! | [`ledger`] | identities and entries of the ledger |
+//! | [`dispatcher`] | order, windows, deferral and handover as a state machine |
+//! | [`coalesce`] | how large a batch is, and how a failed one is taken apart |
 //! | [`store`] | the seams to a database |
 
 pub mod cloudevents;

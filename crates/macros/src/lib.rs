@@ -1,4 +1,9 @@
 //! The derive for Onceward messages. Use it through the facade: `onceward::Message`.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | `attribute` | the settings inside `#[message(...)]`, with faults in their place |
+//! | `expand` | the code that is made of them |
 
 mod attribute;
 mod expand;

@@ -11,6 +11,48 @@
 //! | failures | [`Failure`], [`Class`] |
 //! | running | [`Engine`], [`Running`] |
 //! | stores | `postgres`, `sqlite` (features) |
+//! | signed HTTP push | `push` (feature) |
+//!
+//! ```no_run
+//! use onceward::core::store::Schema;
+//! use onceward::sqlite::Sqlite;
+//! use onceward::{Context, Engine, Failure, Message, Outbox, Semantics, Start, Subscription};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, Message)]
+//! #[message(type = "order.accepted", version = 1, key = order_id)]
+//! struct OrderAccepted {
+//!     order_id: String,
+//! }
+//!
+//! async fn ship(cx: &mut Context<Sqlite>, order: OrderAccepted) -> Result<(), Failure> {
+//!     let insert = sqlx::query("INSERT INTO shipments (order_id) VALUES (?)").bind(order.order_id);
+//!     insert.execute(cx.tx()).await?;
+//!     Ok(())
+//! }
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Sqlite::connect("orders.db").await?;
+//! store.migrate().await?;
+//!
+//! // In the transaction that decides it.
+//! let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await?;
+//! let accepted = OrderAccepted { order_id: "ord-731".into() };
+//! Outbox::new(store.clone()).append(&mut tx, &accepted).await?;
+//! tx.commit().await?;
+//!
+//! // In any number of processes.
+//! let fulfilment = Subscription::new("fulfilment", Semantics::EffectOnce)
+//!     .on::<OrderAccepted, _>(ship)
+//!     .start(Start::Earliest);
+//! let engine = Engine::builder(store).subscribe(fulfilment).start().await?;
+//! engine.shutdown(std::time::Duration::from_secs(10)).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A handler's code may run more than once; only its database work is undone. The engine removes
+//! nothing: call [`tidy`](core::store::Upkeep::tidy) once a minute, or let `onceward up` do it.
 
 mod context;
 mod digest;
