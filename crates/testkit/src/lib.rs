@@ -6,8 +6,11 @@
 //! | [`suite`] | the cases that every store passes, and [`store_suite!`] |
 //! | [`memory`] | a store in memory that repeats exactly, with faults and defects on demand |
 //! | [`clock`] | a clock that moves only when told |
+//! | `simulation` | the engine under simulation, with faults and checkers (feature `engine`) |
 
 pub mod clock;
 pub mod memory;
 pub mod postgres;
+#[cfg(feature = "engine")]
+pub mod simulation;
 pub mod suite;

@@ -159,7 +159,7 @@ async fn a_transaction_that_idles_past_its_lease_is_ended() {
     }
     store.end(used, End::Commit).await.unwrap();
     let ended = store.end(idle, End::Commit).await;
-    assert_eq!(kind(ended), Some(StoreErrorKind::Unavailable));
+    assert_eq!(kind(ended), Some(StoreErrorKind::Overstayed));
 }
 
 #[tokio::test]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use onceward_core::store::{Case, CaseQuery, CasedQuery, Cases, HeldCase, HeldKeysQuery, StoreError};
+use onceward_core::store::{
+    Case, CaseQuery, CasedQuery, Cases, HeldCase, HeldKeysQuery, StoreError,
+};
 
 use super::{MemoryStore, Operation};
 

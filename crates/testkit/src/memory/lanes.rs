@@ -1,5 +1,6 @@
 //! Members, leases and lanes.
 
+use onceward_core::Timestamp;
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
     DeferralKind, Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, Survey,
@@ -7,6 +8,7 @@ use onceward_core::store::{
 };
 
 use super::effects::fenced;
+use super::journal::Change;
 use super::state::{Member, State};
 use super::{Defect, MemoryStore, Operation};
 
@@ -25,6 +27,10 @@ impl Lanes for MemoryStore {
             is_ended: false,
         };
         state.members.insert(request.member.to_owned(), member);
+        state.listener.tell(now, || Change::Joined {
+            member: request.member.to_owned(),
+            lease_ms: request.lease_ms,
+        });
         Ok(Lease {
             member: request.member.to_owned(),
             fence,
@@ -38,6 +44,9 @@ impl Lanes for MemoryStore {
         let mut state = self.shared.state();
         let member = active(&mut state, request.lease, Operation::Renew)?;
         member.renewed_at = now;
+        state.listener.tell(now, || Change::Renewed {
+            member: request.lease.member.clone(),
+        });
         Ok(())
     }
 
@@ -83,6 +92,7 @@ impl Lanes for MemoryStore {
 
     async fn release(&self, request: Release<'_>) -> Result<(), StoreError> {
         self.enter(Operation::Release).await?;
+        let now = self.shared.clock.now();
         let mut state = self.shared.state();
         active(&mut state, request.lease, Operation::Release)?;
         for released in request.lanes {
@@ -94,6 +104,12 @@ impl Lanes for MemoryStore {
             if is_owner && lane.epoch == released.epoch {
                 lane.owner = None;
                 lane.position = released.position.clone();
+                state.listener.tell(now, || Change::Released {
+                    member: request.lease.member.clone(),
+                    subscription: request.subscription.to_owned(),
+                    lane: released.lane,
+                    position: released.position.clone(),
+                });
             }
         }
         Ok(())
@@ -109,6 +125,10 @@ impl Lanes for MemoryStore {
                 lane.owner = None;
             }
         }
+        let now = self.shared.clock.now();
+        state.listener.tell(now, || Change::Left {
+            member: lease.member.clone(),
+        });
         drop(state);
         self.shared.clock.wake_all();
         Ok(())
@@ -142,17 +162,25 @@ impl MemoryStore {
                 state.end_member(owner);
             }
             if !self.shared.has(Defect::DeathsForgotten) {
-                count_deaths(state, request.subscription, number);
+                count_deaths(state, now, request.subscription, number);
             }
         }
         let not_before = state.subscriptions.get(request.subscription)?.not_before;
         let lane = state.lanes.get_mut(&place)?;
         lane.epoch += 1;
         lane.owner = Some(request.lease.member.clone());
+        let (epoch, position) = (lane.epoch, lane.position.clone());
+        state.listener.tell(now, || Change::Taken {
+            member: request.lease.member.clone(),
+            subscription: request.subscription.to_owned(),
+            lane: number,
+            epoch,
+            from: owner.clone(),
+        });
         Some(TakenLane {
             lane: number,
-            epoch: lane.epoch,
-            position: lane.position.clone(),
+            epoch,
+            position,
             is_suspect: owner.is_some() && !self.shared.has(Defect::NeverSuspect),
             not_before,
         })
@@ -160,12 +188,17 @@ impl MemoryStore {
 }
 
 /// Counts a death for everything that ran in a lane.
-fn count_deaths(state: &mut State, subscription: &str, number: u16) {
+fn count_deaths(state: &mut State, now: Timestamp, subscription: &str, number: u16) {
     let lanes = state.subscriptions.get(subscription).map_or(1, |s| s.lanes);
     for ((of, _), deferred) in &mut state.tables.deferrals {
         let is_here = of == subscription && lane_of(deferred.slot, lanes) == number;
         if is_here && deferred.kind == DeferralKind::Running {
             deferred.spent.deaths = deferred.spent.deaths.saturating_add(1);
+            let seq = deferred.seq;
+            state.listener.tell(now, || Change::DeathCounted {
+                subscription: subscription.to_owned(),
+                seq,
+            });
         }
     }
 }

@@ -7,6 +7,7 @@ use std::task::Poll;
 use onceward_core::store::{Log, Page, ReadPage, SavePosition, StoreError, StoreErrorKind};
 use onceward_core::{Position, Row, Snapshot};
 
+use super::journal::Change;
 use super::state::State;
 use super::{Defect, MemoryStore, Operation};
 
@@ -56,6 +57,7 @@ impl Log for MemoryStore {
 
     async fn save_position(&self, request: SavePosition<'_>) -> Result<(), StoreError> {
         self.enter(Operation::SavePosition).await?;
+        let now = self.shared.clock.now();
         let honours_all = self.shared.has(Defect::OldEpochHonoured);
         let mut state = self.shared.state();
         for span in request.spans {
@@ -67,6 +69,12 @@ impl Log for MemoryStore {
                 let is_owner = lane.owner.as_deref() == Some(request.member);
                 if (is_owner && lane.epoch == *epoch) || honours_all {
                     lane.position = span.position.clone();
+                    state.listener.tell(now, || Change::Saved {
+                        member: request.member.to_owned(),
+                        subscription: request.subscription.to_owned(),
+                        lane: *number,
+                        position: span.position.clone(),
+                    });
                 }
             }
         }

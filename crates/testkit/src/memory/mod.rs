@@ -26,6 +26,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use onceward_core::Timestamp;
 use onceward_core::store::{StoreError, StoreErrorKind};
 
 use crate::clock::SimClock;
@@ -38,6 +39,7 @@ mod deferrals;
 mod effects;
 mod faults;
 mod fixture;
+mod journal;
 mod lanes;
 mod log;
 mod schema;
@@ -50,7 +52,9 @@ pub use connection::{MemoryConnection, MemoryError, MemoryTx};
 pub use defect::Defect;
 pub use faults::{CommitFault, Faults, Operation};
 pub use fixture::MemoryFixture;
+pub use journal::{Change, Written};
 
+use journal::Listener;
 use state::State;
 
 /// The source of messages that name none.
@@ -118,6 +122,12 @@ impl MemoryStore {
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
+    }
+
+    /// Tells every change from now on to `tell`, in order. It is called while the store is locked
+    /// and must not call back.
+    pub fn listen(&self, tell: impl Fn(Timestamp, Change) + Send + Sync + 'static) {
+        self.shared.state().listener = Listener::new(tell);
     }
 
     /// The committed value of a key in a table of user code.

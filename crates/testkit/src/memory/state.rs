@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use onceward_core::store::StoreErrorKind;
 use onceward_core::{Position, Snapshot, Timestamp};
 
+use super::journal::{Change, Listener};
 use super::writes::{Tables, Unique, Write};
 
 /// The database.
@@ -25,6 +26,7 @@ pub(super) struct State {
     pub(super) waits: BTreeMap<u64, u64>,
     /// Counts commits that appended, for those that doze.
     pub(super) appends: u64,
+    pub(super) listener: Listener,
     last_tx: u64,
     next_xid: u64,
     last_seq: u64,
@@ -94,6 +96,7 @@ impl Default for State {
             cut: BTreeMap::new(),
             waits: BTreeMap::new(),
             appends: 0,
+            listener: Listener::default(),
             last_tx: 0,
             next_xid: 1,
             last_seq: 0,
@@ -198,9 +201,17 @@ impl State {
         if let Some(tx) = self.open.remove(&number) {
             let has_appended = tx.writes.iter().any(|w| matches!(w, Write::Append(_)));
             self.appends += u64::from(has_appended);
+            let mut written = Vec::new();
             for write in tx.writes {
+                let place = self.listener.is_there().then(|| write.place());
                 self.tables.apply(write);
+                written.extend(place.and_then(|place| self.tables.written(place)));
             }
+            self.listener.tell(now, || Change::Committed {
+                member: tx.member,
+                last_seq: self.last_seq,
+                writes: written,
+            });
         }
         Ok(())
     }
@@ -223,7 +234,7 @@ impl State {
 
     /// Ends transactions that idled longer than they may. Returns whether there were any.
     pub(super) fn end_idle(&mut self, now: Timestamp) -> bool {
-        self.cut_where(StoreErrorKind::Unavailable, |tx| {
+        self.cut_where(StoreErrorKind::Overstayed, |tx| {
             tx.idle_max_ms.is_some_and(|max_ms| {
                 let idle_ms = now.millis_since(tx.used_at);
                 u64::try_from(idle_ms).is_ok_and(|idle_ms| idle_ms > max_ms)

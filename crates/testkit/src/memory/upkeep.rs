@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use onceward_core::store::{Retention, StoreError, StoreErrorKind, Upkeep, UpkeepReport};
 use onceward_core::{Row, Timestamp};
 
+use super::journal::Change;
 use super::state::State;
 use super::status::is_past;
 use super::{Defect, MemoryStore, Operation};
@@ -79,6 +80,9 @@ fn tidy_log(
     for (xid, seq) in &gone {
         state.tables.log.remove(seq);
         state.tables.log_by_xid.remove(&(*xid, *seq));
+        state
+            .listener
+            .tell(now, || Change::LogRemoved { seq: *seq });
     }
     report.log_removed = gone.len() as u64;
 }
@@ -97,7 +101,13 @@ fn tidy_ledger(state: &mut State, now: Timestamp, kept: Retention, report: &mut 
         .take(ROUND_ROWS)
         .collect();
     for place in &gone {
-        ledger.remove(place);
+        let removed = ledger.remove(place);
+        if let Some(removed) = removed {
+            state.listener.tell(now, || Change::LedgerRemoved {
+                subscription: place.subscription.clone(),
+                entry: removed.entry,
+            });
+        }
     }
     report.has_more |= gone.len() == ROUND_ROWS;
     report.ledger_removed = gone.len() as u64;

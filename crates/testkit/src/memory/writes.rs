@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::journal::Written;
 use onceward_core::store::{Case, CaseState, Deferral, DeferralKind, NewCase};
 use onceward_core::{
     Digest, FailureRecord, Identity, LedgerEntry, LedgerKey, Row, Spent, Timestamp,
@@ -153,6 +154,17 @@ pub(super) enum Write {
     Delete((String, String)),
 }
 
+/// Which row a write concerns.
+#[derive(Debug)]
+pub(super) enum Place {
+    Log(u64),
+    Ledger(LedgerPlace),
+    Deferral(String, u64),
+    Case(String, u64),
+    User((String, String)),
+    Other,
+}
+
 /// A key that only one open transaction may insert.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unique {
@@ -162,6 +174,25 @@ pub(super) enum Unique {
 }
 
 impl Write {
+    /// Which row it concerns.
+    pub(super) fn place(&self) -> Place {
+        match self {
+            Self::Append(row) => Place::Log(row.seq),
+            Self::Record(place, _) => Place::Ledger(place.clone()),
+            Self::Defer {
+                subscription,
+                deferred,
+                ..
+            } => Place::Deferral(subscription.clone(), deferred.seq),
+            Self::Clear { subscription, seq } => Place::Deferral(subscription.clone(), *seq),
+            Self::OpenCase {
+                subscription, case, ..
+            } => Place::Case(subscription.clone(), case.row.seq),
+            Self::Put(place, _) | Self::Insert(place, _) => Place::User(place.clone()),
+            Self::Accept(..) | Self::Delete(_) => Place::Other,
+        }
+    }
+
     /// The key that this write inserts.
     pub(super) fn unique(&self) -> Option<Unique> {
         match self {
@@ -174,6 +205,53 @@ impl Write {
 }
 
 impl Tables {
+    /// A row as it is after a write.
+    pub(super) fn written(&self, place: Place) -> Option<Written> {
+        Some(match place {
+            Place::Log(seq) => Written::Appended(self.log.get(&seq)?.clone()),
+            Place::Ledger(place) => Written::Recorded {
+                entry: self.ledger.get(&place)?.entry.clone(),
+                is_operation: place.is_operation,
+                subscription: place.subscription,
+            },
+            Place::Deferral(subscription, seq) => {
+                let place = (subscription, seq);
+                let deferred = self.deferrals.get(&place);
+                let subscription = place.0;
+                match deferred {
+                    Some(deferred) => Written::Deferred {
+                        subscription,
+                        seq,
+                        kind: deferred.kind,
+                        spent: deferred.spent,
+                        first_at: deferred.first_at,
+                        due_at: deferred.due_at,
+                    },
+                    None => Written::Cleared { subscription, seq },
+                }
+            }
+            Place::Case(subscription, seq) => {
+                let mut cases = self.cases.values();
+                let case = cases.find(|c| c.subscription == subscription && c.row.seq == seq)?;
+                Written::Quarantined {
+                    subscription,
+                    seq,
+                    reason: case.reason.clone(),
+                    spent: case.spent,
+                    holds_key: case.holds_key,
+                    first_deferred_at: case.first_deferred_at,
+                }
+            }
+            Place::User((table, key)) => {
+                let place = (table, key);
+                let value = self.user.get(&place)?.clone();
+                let (table, key) = place;
+                Written::Put { table, key, value }
+            }
+            Place::Other => return None,
+        })
+    }
+
     pub(super) fn apply(&mut self, write: Write) {
         match write {
             Write::Append(row) => {

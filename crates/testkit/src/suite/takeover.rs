@@ -189,7 +189,8 @@ pub async fn a_death_is_counted_for_what_was_running<F: Fixture>(fixture: &F) ->
     Ok(())
 }
 
-/// Who leaves or hands back has killed nothing.
+/// Who leaves or hands back has killed nothing, and what ran then may have happened: the next
+/// owner has to be able to tell.
 pub async fn a_clean_end_counts_no_death<F: Fixture>(fixture: &F) -> CaseResult {
     let store = fixture.store();
     let rows = append_rows(store, &messages(1, 1)).await?;
@@ -202,6 +203,12 @@ pub async fn a_clean_end_counts_no_death<F: Fixture>(fixture: &F) -> CaseResult 
     let b = join(store, "b").await?;
     take_one(store, &b, lane).await?;
     assert_eq!(deaths(store, &rows).await?, [0]);
+    let kinds: Vec<_> = load(store, &rows[0])
+        .await?
+        .iter()
+        .map(|d| d.kind)
+        .collect();
+    assert_eq!(kinds, [DeferralKind::Running]);
     Ok(())
 }
 

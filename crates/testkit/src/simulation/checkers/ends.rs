@@ -1,0 +1,178 @@
+//! How every message ended, and how it should have.
+
+use onceward_core::Ending;
+use onceward_core::store::DeferralKind;
+
+use super::Found;
+use super::facts::{Facts, Message, identity};
+use crate::simulation::history::Outcome;
+use crate::simulation::setup::{Role, Trouble};
+
+/// How a message ended in a subscription.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndState {
+    /// Subscription.
+    pub role: Role,
+    /// The message.
+    pub seq: u64,
+    /// `done`, `rejected`, a case's reason, `operator`, `held`, or `unfinished`.
+    pub end: String,
+    /// Failures counted.
+    pub failures: u32,
+    /// Deaths counted.
+    pub deaths: u32,
+}
+
+fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
+    let place = (role, seq);
+    let case = facts.cases.get(&place);
+    let deferral = facts.deferrals.get(&place);
+    let recorded = facts.done.get(&(role, identity(role, &message.row)));
+    let end = match (case, recorded, facts.delivered.get(&place), deferral) {
+        (Some(case), ..) => case.reason.clone(),
+        (_, Some(Ending::Done), ..) | (_, _, Some(Outcome::Done), _) => "done".to_owned(),
+        (_, Some(Ending::Rejected), ..) | (_, _, Some(Outcome::Rejected), _) => {
+            "rejected".to_owned()
+        }
+        (.., Some(deferral)) if deferral.kind == DeferralKind::Operator => "operator".to_owned(),
+        (.., Some(_)) if is_held(facts, role, seq, message) => "held".to_owned(),
+        _ => "unfinished".to_owned(),
+    };
+    let spent = case.map(|case| case.spent);
+    let spent = spent.or_else(|| deferral.map(|deferral| deferral.spent));
+    let spent = spent.unwrap_or_default();
+    EndState {
+        role,
+        seq,
+        end,
+        failures: spent.failures,
+        deaths: spent.deaths,
+    }
+}
+
+/// Whether something before it keeps its key.
+fn is_held(facts: &Facts, role: Role, seq: u64, message: &Message) -> bool {
+    let key = message.row.envelope.key();
+    let is_of_key = |other: u64| {
+        other != seq
+            && facts
+                .messages
+                .get(&other)
+                .is_some_and(|other| other.row.envelope.key() == key)
+    };
+    let mut cases = facts.cases.iter();
+    let mut deferrals = facts.deferrals.iter();
+    cases.any(|((of, other), case)| *of == role && case.holds_key && is_of_key(*other))
+        || deferrals.any(|((of, other), deferral)| {
+            *of == role && deferral.kind == DeferralKind::Operator && is_of_key(*other)
+        })
+}
+
+/// How every message ended in every subscription that takes it.
+pub(super) fn of(facts: &Facts) -> Vec<EndState> {
+    let mut ends = Vec::new();
+    for (seq, message) in &facts.messages {
+        for role in facts.roles_of(&message.row) {
+            ends.push(end_of(facts, role, *seq, message));
+        }
+    }
+    ends.sort();
+    ends
+}
+
+/// What has not come to an end.
+pub(super) fn unfinished(facts: &Facts) -> Vec<String> {
+    let unfinished = facts.messages.iter().flat_map(|(seq, message)| {
+        let roles = facts.roles_of(&message.row).into_iter();
+        let open = roles.filter(|role| {
+            let end = end_of(facts, *role, *seq, message).end;
+            let still_deferred = facts.deferrals.contains_key(&(*role, *seq));
+            let waits = end == "held" || end == "operator";
+            end == "unfinished" || (still_deferred && !waits)
+        });
+        open.map(move |role| format!("{seq} of {}", role.name()))
+            .collect::<Vec<_>>()
+    });
+    unfinished.collect()
+}
+
+pub(super) fn check(facts: &Facts) -> Found {
+    for (seq, message) in &facts.messages {
+        for role in facts.roles_of(&message.row) {
+            check_one(facts, role, *seq, message)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
+    let wrong = |text: String| {
+        Err((
+            "final-state",
+            format!("message {seq} of {}: {text}", role.name()),
+        ))
+    };
+    let of = identity(role, &message.row);
+    let state = end_of(facts, role, seq, message);
+    let copies = facts.messages.values().filter(|other| {
+        facts.takes(role, &other.row.envelope.message_type) && identity(role, &other.row) == of
+    });
+    let is_copied = copies.count() > 1;
+    let has_case = facts.cases.contains_key(&(role, seq));
+    let has_record = facts.done.contains_key(&(role, of.clone()));
+    let is_twofold = has_case && has_record && role != Role::Notice && !is_copied;
+    if is_twofold {
+        return wrong("both finished and quarantined".to_owned());
+    }
+    if has_record && facts.deferrals.contains_key(&(role, seq)) {
+        return wrong("finished and still deferred".to_owned());
+    }
+    let has_effect = facts.effects.contains_key(&(role, of));
+    let is_local = !matches!(role, Role::Mail | Role::Notice);
+    if state.end == "done" && is_local && !has_effect {
+        return wrong("done without an effect".to_owned());
+    }
+    if has_case && has_effect && is_local && !is_copied {
+        return wrong("quarantined with an effect".to_owned());
+    }
+    if is_copied || state.end == "held" {
+        return Ok(());
+    }
+    let expected = expected(facts, role, message, &state);
+    if !expected.contains(&state.end.as_str()) {
+        let text = format!("ended as {:?}, not as one of {expected:?}", state.end);
+        return wrong(text);
+    }
+    Ok(())
+}
+
+/// How a message may end by what its handler does with it.
+fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> Vec<&'static str> {
+    let conduct = facts.setup.conduct(role, message.number);
+    let max = facts.setup.retry.attempts_max;
+    let mut ends = match (role, conduct.trouble) {
+        (Role::Notice, None) => vec!["done"],
+        (Role::Notice, Some(Trouble::Rejected | Trouble::Kill)) => vec!["done"],
+        // Its process may have died before the handler could fail.
+        (Role::Notice, Some(_)) => vec!["at_most_once_failed", "done"],
+        (_, None | Some(Trouble::RateLimited)) => vec!["done"],
+        (_, Some(Trouble::Permanent)) => vec!["permanent"],
+        (_, Some(Trouble::Refused)) => vec!["permanent"],
+        (_, Some(Trouble::Schema)) => vec!["schema"],
+        (_, Some(Trouble::Rejected)) => vec!["rejected"],
+        (_, Some(Trouble::Operator)) => vec!["operator"],
+        (Role::Carrier, Some(Trouble::Ambiguous | Trouble::TimeOut | Trouble::Panic)) => {
+            vec!["done"]
+        }
+        (_, Some(Trouble::Ambiguous)) => vec!["ambiguous"],
+        (_, Some(Trouble::Kill)) => vec!["done", "worker_died"],
+        // Runs whose end nobody heard of do not count.
+        (Role::Carrier, Some(_)) if conduct.times >= max => vec!["attempts_exhausted", "done"],
+        (_, Some(_)) if conduct.times < max => vec!["done"],
+        (_, Some(_)) => vec!["attempts_exhausted"],
+    };
+    if state.deaths > 0 {
+        ends.extend(["worker_died", "attempts_exhausted"]);
+    }
+    ends
+}

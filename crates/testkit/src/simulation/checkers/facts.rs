@@ -1,0 +1,427 @@
+//! What is known of the run so far, kept from the steps alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onceward_core::store::DeferralKind;
+use onceward_core::{Ending, LedgerEntry, Position, Row, Snapshot, Spent, Timestamp};
+
+use crate::memory::{Change, Written};
+use crate::simulation::history::{Event, Outcome, Step, What};
+use crate::simulation::messages::body_of;
+use crate::simulation::setup::{Role, Setup};
+
+/// A message in the log.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) row: Row,
+    pub(super) number: u64,
+    /// The log's last sequence when it became visible.
+    pub(super) seen_at_seq: u64,
+    pub(super) is_in_log: bool,
+}
+
+/// A deferral.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deferral {
+    pub(super) kind: DeferralKind,
+    pub(super) spent: Spent,
+    /// When the message was first deferred, as the first write said.
+    pub(super) first_at: Timestamp,
+}
+
+/// A case.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) reason: String,
+    pub(super) spent: Spent,
+    pub(super) holds_key: bool,
+}
+
+/// A member of the fleet.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) lease_ms: u64,
+    pub(super) renewed_at: Timestamp,
+    pub(super) has_ended: bool,
+}
+
+/// A lane.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lane {
+    pub(super) owner: Option<String>,
+    pub(super) position: Option<Position>,
+}
+
+/// What identifies an effect, as text.
+pub(super) type Identity = String;
+
+/// Everything that is known.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) setup: Setup,
+    pub(super) messages: BTreeMap<u64, Message>,
+    copies: BTreeMap<u64, u64>,
+    pub(super) ledger: BTreeMap<(Role, Identity), Ending>,
+    /// The same, those that upkeep removed included.
+    pub(super) done: BTreeMap<(Role, Identity), Ending>,
+    pub(super) deferrals: BTreeMap<(Role, u64), Deferral>,
+    /// The budget at a message's last deferral, also after it was cleared.
+    pub(super) cases: BTreeMap<(Role, u64), Case>,
+    pub(super) delivered: BTreeMap<(Role, u64), Outcome>,
+    /// Effects that are committed, by message.
+    pub(super) effects: BTreeMap<(Role, Identity), u32>,
+    pub(super) members: BTreeMap<String, Member>,
+    pub(super) lanes: BTreeMap<(Role, u16), Lane>,
+    /// Messages not finished, deferred or quarantined.
+    pub(super) open: BTreeSet<(Role, u64)>,
+    pub(super) deaths: BTreeMap<(Role, u64), u32>,
+}
+
+/// What identifies an effect of a row.
+pub(super) fn identity(role: Role, row: &Row) -> Identity {
+    let envelope = &row.envelope;
+    let (source, of) = (envelope.source.as_deref(), &envelope.message_type);
+    let source = source.unwrap_or_default();
+    match role {
+        Role::Pay => format!("{source} {of} {}", operation(row)),
+        _ => format!("{source} {of} {} {:?}", envelope.id, row.recorded_at),
+    }
+}
+
+fn operation(row: &Row) -> &str {
+    let operation = row.envelope.operation_id.as_deref();
+    operation.unwrap_or(&row.envelope.id)
+}
+
+pub(super) fn identity_of_entry(role: Role, entry: &LedgerEntry) -> Identity {
+    let key = &entry.key;
+    match role {
+        Role::Pay => format!("{} {} {}", key.source, key.message_type, key.identity),
+        _ => format!(
+            "{} {} {} {:?}",
+            key.source, key.message_type, key.identity, key.recorded_at
+        ),
+    }
+}
+
+pub(super) fn role(name: &str) -> Option<Role> {
+    Role::ALL.into_iter().find(|role| role.name() == name)
+}
+
+fn sees(snapshot: &Snapshot, xid: u64) -> bool {
+    xid < snapshot.xmax && (xid < snapshot.xmin || !snapshot.xip.contains(&xid))
+}
+
+/// Whether a position says that a row needs no more work.
+pub(super) fn is_past(position: &Position, row: &Row) -> bool {
+    let inside = position.within.as_ref();
+    sees(&position.after, row.xid)
+        || inside.is_some_and(|within| row.seq <= within.seq && sees(&within.until, row.xid))
+}
+
+/// One effect in a commit: which message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effect {
+    pub(super) role: Role,
+    pub(super) seq: u64,
+}
+
+impl Facts {
+    pub(super) fn new(setup: &Setup) -> Self {
+        Self {
+            setup: setup.clone(),
+            messages: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            ledger: BTreeMap::new(),
+            done: BTreeMap::new(),
+            deferrals: BTreeMap::new(),
+            cases: BTreeMap::new(),
+            delivered: BTreeMap::new(),
+            effects: BTreeMap::new(),
+            members: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            open: BTreeSet::new(),
+            deaths: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a subscription takes a type.
+    pub(super) fn takes(&self, role: Role, message_type: &str) -> bool {
+        let wanted = match role {
+            Role::Pay => "order.pay",
+            Role::Track => "order.shipped",
+            _ => "order.placed",
+        };
+        self.setup.roles.contains(&role) && message_type == wanted
+    }
+
+    pub(super) fn roles_of(&self, row: &Row) -> Vec<Role> {
+        let all = Role::ALL.into_iter();
+        all.filter(|role| self.takes(*role, &row.envelope.message_type))
+            .collect()
+    }
+
+    pub(super) fn lane_number(&self, row: &Row) -> u16 {
+        let lanes = u32::from(self.setup.lanes);
+        u16::try_from(u32::from(row.slot) * lanes / 1024).unwrap_or(0)
+    }
+
+    pub(super) fn lane(&self, role: Role, row: &Row) -> Option<&Lane> {
+        self.lanes.get(&(role, self.lane_number(row)))
+    }
+
+    /// Whether a message has had its end in a subscription.
+    pub(super) fn is_finished(&self, role: Role, seq: u64) -> bool {
+        let Some(message) = self.messages.get(&seq) else {
+            return false;
+        };
+        self.cases.contains_key(&(role, seq))
+            || match role {
+                Role::Mail => self.is_delivered(seq),
+                _ => self
+                    .done
+                    .contains_key(&(role, identity(role, &message.row))),
+            }
+    }
+
+    fn is_delivered(&self, seq: u64) -> bool {
+        let outcome = self.delivered.get(&(Role::Mail, seq));
+        matches!(outcome, Some(Outcome::Done | Outcome::Rejected))
+    }
+
+    /// The effects that a commit brings, in order.
+    pub(super) fn effects_of(&self, writes: &[Written]) -> Vec<Effect> {
+        let puts = writes.iter().filter_map(|written| match written {
+            Written::Put { table, value, .. } if table == "effects" => Some(value),
+            _ => None,
+        });
+        puts.filter_map(|value| {
+            let mut words = value.split(' ');
+            let role = role(words.next()?)?;
+            let seq = match (words.next()?, words.next()) {
+                ("copy", Some(copy)) => *self.copies.get(&copy.parse().ok()?)?,
+                (seq, _) => seq.parse().ok()?,
+            };
+            Some(Effect { role, seq })
+        })
+        .collect()
+    }
+
+    fn refresh(&mut self, role: Role, seq: u64) {
+        let place = (role, seq);
+        let is_open = self.messages.contains_key(&seq)
+            && !self.deferrals.contains_key(&place)
+            && !self.is_finished(role, seq);
+        if is_open {
+            self.open.insert(place);
+        } else {
+            self.open.remove(&place);
+        }
+    }
+
+    /// Takes a step in.
+    pub(super) fn learn(&mut self, step: &Step) {
+        match &step.what {
+            What::Outside(Event::Delivered { role, seq, outcome }) => {
+                let is_better = !self.is_delivered(*seq);
+                if is_better {
+                    self.delivered.insert((*role, *seq), *outcome);
+                }
+                self.refresh(*role, *seq);
+            }
+            What::Outside(_) => {}
+            What::Database(change) => self.learn_change(step, change),
+        }
+    }
+
+    fn learn_change(&mut self, step: &Step, change: &Change) {
+        match change {
+            Change::Committed {
+                writes, last_seq, ..
+            } => {
+                for written in writes {
+                    self.learn_write(written, *last_seq);
+                }
+                for effect in self.effects_of(writes) {
+                    if let Some(message) = self.messages.get(&effect.seq) {
+                        let identity = identity(effect.role, &message.row);
+                        *self.effects.entry((effect.role, identity)).or_default() += 1;
+                    }
+                }
+            }
+            Change::Joined { member, lease_ms } => {
+                let state = Member {
+                    lease_ms: *lease_ms,
+                    renewed_at: step.now,
+                    has_ended: false,
+                };
+                self.members.insert(member.clone(), state);
+            }
+            Change::Renewed { member } => {
+                if let Some(member) = self.members.get_mut(member) {
+                    member.renewed_at = step.now;
+                }
+            }
+            Change::Left { member } => self.member_ended(member),
+            Change::Taken {
+                member,
+                subscription,
+                lane,
+                from,
+                ..
+            } => {
+                if let Some(from) = from
+                    && let Some(from) = self.members.get_mut(from)
+                {
+                    from.has_ended = true;
+                }
+                if let Some(role) = role(subscription) {
+                    let lane = self.lanes.entry((role, *lane)).or_default();
+                    lane.owner = Some(member.clone());
+                }
+            }
+            Change::Released {
+                subscription,
+                lane,
+                position,
+                ..
+            } => {
+                if let Some(role) = role(subscription) {
+                    let lane = self.lanes.entry((role, *lane)).or_default();
+                    lane.owner = None;
+                    lane.position = Some(position.clone());
+                }
+            }
+            Change::Saved {
+                subscription,
+                lane,
+                position,
+                ..
+            } => {
+                if let Some(role) = role(subscription) {
+                    let lane = self.lanes.entry((role, *lane)).or_default();
+                    lane.position = Some(position.clone());
+                }
+            }
+            Change::DeathCounted { subscription, seq } => {
+                if let Some(role) = role(subscription) {
+                    *self.deaths.entry((role, *seq)).or_default() += 1;
+                    if let Some(deferral) = self.deferrals.get_mut(&(role, *seq)) {
+                        deferral.spent.deaths += 1;
+                    }
+                }
+            }
+            Change::LogRemoved { seq } => {
+                if let Some(message) = self.messages.get_mut(seq) {
+                    message.is_in_log = false;
+                }
+            }
+            Change::LedgerRemoved {
+                subscription,
+                entry,
+            } => {
+                if let Some(role) = role(subscription) {
+                    self.ledger.remove(&(role, identity_of_entry(role, entry)));
+                }
+            }
+        }
+    }
+
+    fn member_ended(&mut self, member: &str) {
+        if let Some(state) = self.members.get_mut(member) {
+            state.has_ended = true;
+        }
+        for lane in self.lanes.values_mut() {
+            if lane.owner.as_deref() == Some(member) {
+                lane.owner = None;
+            }
+        }
+    }
+
+    fn learn_write(&mut self, written: &Written, last_seq: u64) {
+        match written {
+            Written::Appended(row) => {
+                let Some(body) = body_of(&row.envelope.payload) else {
+                    return;
+                };
+                self.copies.insert(body.copy, row.seq);
+                let message = Message {
+                    row: row.clone(),
+                    number: body.number,
+                    seen_at_seq: last_seq,
+                    is_in_log: true,
+                };
+                self.messages.insert(row.seq, message);
+                for role in self.roles_of(row) {
+                    self.refresh(role, row.seq);
+                }
+            }
+            Written::Recorded {
+                subscription,
+                entry,
+                ..
+            } => {
+                let Some(role) = role(subscription) else {
+                    return;
+                };
+                let identity = identity_of_entry(role, entry);
+                self.ledger.insert((role, identity.clone()), entry.ending);
+                self.done.insert((role, identity), entry.ending);
+                let open: Vec<u64> = self
+                    .open
+                    .iter()
+                    .filter(|o| o.0 == role)
+                    .map(|o| o.1)
+                    .collect();
+                for seq in open {
+                    self.refresh(role, seq);
+                }
+            }
+            Written::Deferred {
+                subscription,
+                seq,
+                kind,
+                spent,
+                first_at,
+                ..
+            } => {
+                let Some(role) = role(subscription) else {
+                    return;
+                };
+                let before = self.deferrals.get(&(role, *seq));
+                let deferral = Deferral {
+                    kind: *kind,
+                    spent: *spent,
+                    first_at: before.map_or(*first_at, |before| before.first_at),
+                };
+                self.deferrals.insert((role, *seq), deferral);
+                self.refresh(role, *seq);
+            }
+            Written::Cleared { subscription, seq } => {
+                if let Some(role) = role(subscription) {
+                    self.deferrals.remove(&(role, *seq));
+                    self.refresh(role, *seq);
+                }
+            }
+            Written::Quarantined {
+                subscription,
+                seq,
+                reason,
+                spent,
+                holds_key,
+                ..
+            } => {
+                if let Some(role) = role(subscription) {
+                    let case = Case {
+                        reason: reason.clone(),
+                        spent: *spent,
+                        holds_key: *holds_key,
+                    };
+                    self.cases.insert((role, *seq), case);
+                    self.refresh(role, *seq);
+                }
+            }
+            Written::Put { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What has to hold, whatever happens. Everything here is computed from the steps of a run and
+//! from what the scenario says; nothing of the engine is used.
+//!
+//! | checker | what it says |
+//! |---|---|
+//! | `one-effect` | one effect per ledger key, committed together with its record |
+//! | `key-order` | effects of a key come in the order of its messages |
+//! | `budget` | attempts are counted one by one and never exceed the budget |
+//! | `position` | no position is past work that is stored nowhere else |
+//! | `fence` | nobody commits for a lane that is not theirs |
+//! | `lease` | a lane is taken from a live owner only when its lease is over |
+//! | `age` | ages count from the first deferral |
+//! | `retention` | nothing is removed that is still needed |
+//! | `outside` | no call outside without a probe after an end that nobody knows |
+//! | `final-state` | every message ends in one state, the one that its handler's conduct calls for |
+//! | `liveness` | everything is finished within a bound once faults stop |
+
+mod ends;
+mod facts;
+mod order;
+mod rules;
+
+use std::fmt;
+
+use facts::Facts;
+
+use super::history::Step;
+use super::setup::Setup;
+
+pub use ends::EndState;
+
+/// Something that must not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which checker says so.
+    pub checker: &'static str,
+    /// What happened.
+    pub message: String,
+    /// Number of the step, where it was one.
+    pub step: Option<usize>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.checker, self.message)?;
+        match self.step {
+            Some(step) => write!(f, " (step {step})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a checker says; nothing when all is well.
+type Found = Result<(), (&'static str, String)>;
+
+/// All checkers over one run.
+#[derive(Debug)]
+pub(super) struct Checks {
+    facts: Facts,
+    outside: rules::Outside,
+    steps: usize,
+}
+
+impl Checks {
+    pub(super) fn new(setup: &Setup) -> Self {
+        Self {
+            facts: Facts::new(setup),
+            outside: rules::Outside::default(),
+            steps: 0,
+        }
+    }
+
+    /// Checks further steps; the first violation, if there is one.
+    pub(super) fn see(&mut self, steps: &[Step]) -> Option<Violation> {
+        for step in steps {
+            let found = rules::before(&self.facts, step)
+                .and_then(|()| order::before(&self.facts, step))
+                .and_then(|()| self.outside.see(&self.facts, step));
+            self.facts.learn(step);
+            let found = found.and_then(|()| rules::after(&self.facts, step));
+            if let Err((checker, message)) = found {
+                return Some(Violation {
+                    checker,
+                    message,
+                    step: Some(self.steps),
+                });
+            }
+            self.steps += 1;
+        }
+        None
+    }
+
+    /// Whether every message has come to an end, or waits for a person.
+    pub(super) fn is_finished(&self) -> bool {
+        ends::unfinished(&self.facts).is_empty()
+    }
+
+    /// What is wrong with the end.
+    pub(super) fn end(&self) -> Option<Violation> {
+        ends::check(&self.facts).err().map(violation)
+    }
+
+    /// How each message ended.
+    pub(super) fn ends(&self) -> Vec<EndState> {
+        ends::of(&self.facts)
+    }
+
+    /// The bound is over and something is not finished.
+    pub(super) fn is_late(&self) -> Violation {
+        let unfinished = ends::unfinished(&self.facts).join(", ");
+        violation(("liveness", format!("not finished: {unfinished}")))
+    }
+}
+
+fn violation((checker, message): (&'static str, String)) -> Violation {
+    Violation {
+        checker,
+        message,
+        step: None,
+    }
+}

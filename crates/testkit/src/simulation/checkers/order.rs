@@ -1,0 +1,132 @@
+//! Key order and one effect, at each commit.
+
+use std::collections::BTreeSet;
+
+use onceward::Order;
+
+use super::Found;
+use super::facts::{Effect, Facts, Message, identity, identity_of_entry, role};
+use crate::memory::{Change, Written};
+use crate::simulation::history::{Event, Outcome, Step, What};
+use crate::simulation::setup::Role;
+
+/// Whether one message was there before the other was appended.
+fn is_before(first: &Message, second: &Message) -> bool {
+    first.row.envelope.key() == second.row.envelope.key() && first.seen_at_seq < second.row.seq
+}
+
+pub(super) fn before(facts: &Facts, step: &Step) -> Found {
+    match &step.what {
+        What::Database(Change::Committed { writes, .. }) => commit(facts, writes),
+        What::Outside(Event::Delivered {
+            role,
+            seq,
+            outcome: Outcome::Done,
+        }) if !facts.is_finished(*role, *seq) => {
+            let effect = Effect {
+                role: *role,
+                seq: *seq,
+            };
+            in_order(facts, effect, &BTreeSet::new())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn commit(facts: &Facts, writes: &[Written]) -> Found {
+    let effects = facts.effects_of(writes);
+    let mut recorded = BTreeSet::new();
+    for written in writes {
+        if let Written::Recorded {
+            subscription,
+            entry,
+            ..
+        } = written
+            && let Some(role) = role(subscription)
+        {
+            recorded.insert((role, identity_of_entry(role, entry)));
+        }
+    }
+    let mut settled: BTreeSet<(Role, u64)> = BTreeSet::new();
+    for written in writes {
+        if let Written::Quarantined {
+            subscription, seq, ..
+        } = written
+            && let Some(role) = role(subscription)
+            && !facts.setup.holds_key(role)
+        {
+            settled.insert((role, *seq));
+        }
+    }
+    for effect in effects {
+        let Some(message) = facts.messages.get(&effect.seq) else {
+            return Err((
+                "one-effect",
+                format!(
+                    "an effect of message {}, which nobody committed",
+                    effect.seq
+                ),
+            ));
+        };
+        let identity = identity(effect.role, &message.row);
+        let place = (effect.role, identity);
+        let name = effect.role.name();
+        if facts.effects.contains_key(&place) {
+            let message = format!("message {} has a second effect in {name}", effect.seq);
+            return Err(("one-effect", message));
+        }
+        let has_record = match effect.role {
+            Role::Notice => facts.ledger.contains_key(&place),
+            _ => recorded.contains(&place),
+        };
+        if !has_record {
+            let message = format!(
+                "an effect of message {} in {name} without a record",
+                effect.seq
+            );
+            return Err(("one-effect", message));
+        }
+        in_order(facts, effect, &settled)?;
+        settled.insert((effect.role, effect.seq));
+    }
+    Ok(())
+}
+
+/// Whether everything of the key that was there before has had its end; `settled` has it in the
+/// same commit.
+fn in_order(facts: &Facts, effect: Effect, settled: &BTreeSet<(Role, u64)>) -> Found {
+    let role = effect.role;
+    let Some(message) = facts.messages.get(&effect.seq) else {
+        return Ok(());
+    };
+    if facts.setup.order(role) != Order::Key {
+        return Ok(());
+    }
+    for (seq, earlier) in &facts.messages {
+        let is_its = facts.takes(role, &earlier.row.envelope.message_type);
+        if *seq == effect.seq || !is_its || !is_before(earlier, message) {
+            continue;
+        }
+        if let Some(case) = facts.cases.get(&(role, *seq)) {
+            if case.holds_key {
+                let message = format!(
+                    "message {} had its effect in {} although the case of {seq} holds its key",
+                    effect.seq,
+                    role.name()
+                );
+                return Err(("key-order", message));
+            }
+            continue;
+        }
+        let same = identity(role, &earlier.row) == identity(role, &message.row);
+        if !same && !facts.is_finished(role, *seq) && !settled.contains(&(role, *seq)) {
+            let message = format!(
+                "message {} had its effect in {} before {seq}, which came earlier with its key",
+                effect.seq,
+                role.name()
+            );
+            return Err(("key-order", message));
+        }
+    }
+    Ok(())
+}

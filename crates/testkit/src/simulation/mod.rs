@@ -1,0 +1,24 @@
+//! The engine under simulation: its own code over a store in memory, in simulated processes whose
+//! time, randomness and misfortunes come from one number, checked by code that knows nothing of it.
+//!
+//! [`run`] runs a [`Setup`]; equal setups give equal runs. `scripts/simulate` runs many.
+
+mod checkers;
+mod defect;
+mod handlers;
+mod history;
+mod machine;
+mod messages;
+mod process;
+mod producers;
+mod setup;
+mod shrink;
+mod store;
+mod world;
+
+pub use checkers::{EndState, Violation};
+pub use defect::Defect;
+pub use history::{Event, Outcome, Step, What};
+pub use machine::{Report, run};
+pub use setup::{Conduct, Fault, Role, Setup, Trouble};
+pub use shrink::shrink;

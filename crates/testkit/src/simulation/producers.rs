@@ -1,0 +1,144 @@
+//! Those who send: concurrent transactions, late commits, aborted ones, the same again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::{Accepted, Outbox};
+use onceward_core::Message;
+use onceward_core::store::{Begin, Effects, End, StoreError, StoreErrorKind};
+
+use super::messages::{Body, Pay, Placed, envelope};
+use super::process::Process;
+use super::setup::{Fault, Role, Setup};
+use super::store::SimStore;
+
+/// One request to the service: accepted once, however often it comes.
+#[derive(Clone, Debug)]
+struct Request {
+    at_ms: u64,
+    /// How long its transaction stays open after the append.
+    open_ms: u64,
+    is_aborted_first: bool,
+    is_pay: bool,
+    id: String,
+    operation: Option<String>,
+    body: Body,
+}
+
+/// Everything that is sent in a run.
+fn requests(setup: &Setup) -> Vec<Request> {
+    let mut rng = fastrand::Rng::with_seed(setup.seed ^ 0x00a9_9e4d);
+    let is_wild = setup.has(Fault::Producer);
+    let has_pay = setup.roles.contains(&Role::Pay);
+    let mut requests: Vec<Request> = Vec::new();
+    for copy in 1..=u64::from(setup.messages) {
+        let at_ms = rng.u64(..setup.producing_ms.max(1));
+        // Every third message has the one hot key.
+        let key = if rng.u32(..3) == 0 {
+            0
+        } else {
+            rng.u32(..setup.keys.max(1))
+        };
+        let is_pay = has_pay && rng.u32(..3) == 0;
+        let body = Body {
+            number: copy,
+            copy,
+            key: format!("k{key}"),
+        };
+        let mut request = Request {
+            at_ms,
+            open_ms: match rng.u32(..6) {
+                0 if is_wild => rng.u64(..3_000),
+                1 | 2 if is_wild => rng.u64(..50),
+                _ => 0,
+            },
+            is_aborted_first: is_wild && rng.u32(..8) == 0,
+            is_pay,
+            id: format!("m{copy}"),
+            operation: is_pay.then(|| format!("op{copy}")),
+            body,
+        };
+        let same = requests.iter().filter(|r| r.is_pay == is_pay).next_back();
+        if let Some(earlier) = same.filter(|_| is_wild && rng.u32(..8) == 0) {
+            // The same again: the same message, or another one of the same operation; sometimes
+            // with another payload.
+            request.id.clone_from(&earlier.id);
+            request.operation.clone_from(&earlier.operation);
+            request.body.number = earlier.body.number;
+            request.body.key.clone_from(&earlier.body.key);
+            if is_pay && rng.bool() {
+                request.id = format!("m{copy}");
+                request.body.copy = earlier.body.copy;
+            }
+        }
+        requests.push(request);
+    }
+    requests.sort_by_key(|request| request.at_ms);
+    requests
+}
+
+/// Starts all producers on the runtime at hand.
+pub(super) fn start(setup: &Setup, store: &SimStore) -> Vec<tokio::task::JoinHandle<()>> {
+    let requests = requests(setup);
+    let senders = requests.into_iter().map(|request| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(request.at_ms)).await;
+            let process = Arc::clone(&store.process);
+            if request.is_aborted_first {
+                let _ = send(&store, &request, End::RollBack, 0).await;
+            }
+            for attempt in 0_u64.. {
+                match send(&store, &request, End::Commit, attempt).await {
+                    Ok(()) => return,
+                    Err(_) => process.step(20 + 30 * attempt.min(20)).await,
+                }
+            }
+        })
+    });
+    senders.collect()
+}
+
+async fn send(
+    store: &SimStore,
+    request: &Request,
+    end: End,
+    attempt: u64,
+) -> Result<(), StoreError> {
+    let outbox = Outbox::new(store.clone());
+    let mut tx = store.begin(Begin { lease: None }).await?;
+    let connection = store.connection(&mut tx);
+    let key = format!("request-{}", request.body.copy);
+    let key = match request.is_pay {
+        // Copies of a payment are requests of their own.
+        true => format!("{key}-{}-{}", request.id, request.at_ms),
+        false => key,
+    };
+    match outbox.accept(connection, "shop", &key, b"body").await? {
+        Accepted::First => {}
+        Accepted::Again { .. } => return Ok(()),
+        Accepted::InFlight | Accepted::Mismatch => {
+            let kind = StoreErrorKind::Conflict;
+            return Err(StoreError::found(kind, "accept", "in flight"));
+        }
+    }
+    let message_type = match request.is_pay {
+        true => Pay::TYPE,
+        false => Placed::TYPE,
+    };
+    let mut message = envelope(message_type, request.id.clone(), &request.body);
+    message.operation_id.clone_from(&request.operation);
+    outbox.append_envelopes(connection, &[message]).await?;
+    if attempt == 0 {
+        store.process.step(request.open_ms).await;
+    }
+    outbox
+        .answer(store.connection(&mut tx), "shop", &key, b"body", "{}")
+        .await?;
+    store.end(tx, end).await
+}
+
+/// A process of its own for all who send.
+pub(super) fn process(world: &Arc<super::world::World>) -> Arc<Process> {
+    Process::new("shop".to_owned(), Arc::clone(world), 0)
+}
