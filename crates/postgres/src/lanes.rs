@@ -119,8 +119,6 @@ impl Lanes for Postgres {
         if rows < freed.len() as u64 {
             return Err(fenced(ACTION));
         }
-        self.hand_back_running(tx.connection(), request.subscription, &freed)
-            .await?;
         tx.commit(ACTION).await
     }
 
@@ -142,8 +140,6 @@ impl Lanes for Postgres {
         }
         for (subscription, freed) in owned(tx.connection(), &lease.member).await? {
             free(tx.connection(), &subscription, &lease.member, &freed).await?;
-            self.hand_back_running(tx.connection(), &subscription, &freed)
-                .await?;
         }
         tx.commit(ACTION).await
     }
@@ -236,26 +232,6 @@ impl Postgres {
             tx.commit(TAKE).await?;
         }
         Ok(())
-    }
-
-    /// What ran in lanes that are given back cleanly waits for the next owner, without blame.
-    async fn hand_back_running(
-        &self,
-        connection: &mut PgConnection,
-        subscription: &str,
-        freed: &[Freed],
-    ) -> Result<(), StoreError> {
-        let query = sqlx::query(include_str!("../sql/schema/find_subscription.sql"));
-        let found = query
-            .bind(subscription)
-            .fetch_optional(&mut *connection)
-            .await;
-        let Some(row) = found.map_err(while_doing(TAKE))? else {
-            return Ok(());
-        };
-        let lanes: i32 = row.try_get("lanes").map_err(while_doing(TAKE))?;
-        let freed: Vec<i32> = freed.iter().map(|f| f.lane).collect();
-        stop(connection, subscription, freed, 0, lanes, self.now()).await
     }
 }
 
@@ -389,25 +365,13 @@ async fn stop_running(
         return Ok(());
     };
     let suspect = offers.iter().filter(|offer| offer.is_suspect());
-    let suspect = suspect.map(|offer| i32::from(offer.kept.lane)).collect();
-    stop(connection, subscription, suspect, 1, lanes, now).await
-}
-
-async fn stop(
-    connection: &mut PgConnection,
-    subscription: &str,
-    which: Vec<i32>,
-    deaths: i64,
-    lanes: i32,
-    now: Option<i64>,
-) -> Result<(), StoreError> {
-    if which.is_empty() {
+    let suspect: Vec<i32> = suspect.map(|offer| i32::from(offer.kept.lane)).collect();
+    if suspect.is_empty() {
         return Ok(());
     }
     let query = sqlx::query(include_str!("../sql/lanes/stop_running.sql"))
         .bind(subscription)
-        .bind(which)
-        .bind(deaths)
+        .bind(suspect)
         .bind(lanes)
         .bind(now);
     query.execute(connection).await.map_err(while_doing(TAKE))?;

@@ -229,15 +229,16 @@ impl Sqlite {
             .attempting(TAKING)?;
         found.epoch = unsigned(epoch);
         let (first, last) = slots_of(lane, found.lanes);
-        sqlx::query(REQUEUE_RUNNING)
-            .bind(request.subscription)
-            .bind(first)
-            .bind(last)
-            .bind(i64::from(found.is_suspect))
-            .bind(self.now())
-            .execute(connection)
-            .await
-            .attempting(TAKING)?;
+        if found.is_suspect {
+            sqlx::query(REQUEUE_RUNNING)
+                .bind(request.subscription)
+                .bind(first)
+                .bind(last)
+                .bind(self.now())
+                .execute(connection)
+                .await
+                .attempting(TAKING)?;
+        }
         Ok(Some(found.taken(lane)))
     }
 

@@ -1,4 +1,5 @@
--- What ran when its owner ended is due now. An unclean end counts as a death.
+-- What ran when its owner died is due now, with a death. What ran when its owner left stays as it
+-- is, so that the next one knows that it may have happened.
 UPDATE onceward_deferral
-SET kind = 'retry', due_at = coalesce(?5, (SELECT micros FROM onceward_clock)), deaths = deaths + ?4
+SET kind = 'retry', due_at = coalesce(?4, (SELECT micros FROM onceward_clock)), deaths = deaths + 1
 WHERE subscription = ?1 AND slot BETWEEN ?2 AND ?3 AND kind = 'running'
