@@ -186,7 +186,7 @@ impl Model {
     /// Runs a batch as an executor would; each message succeeds, fails or is given back by chance.
     fn run(&mut self, batch: &Batch, chance: &mut Chance, now_ms: u64) -> Event {
         let mut seen = BatchSeen {
-            elapsed_us: 1_000,
+            handlers_us: 1_000,
             ..BatchSeen::default()
         };
         let mut blocked = BTreeSet::new();

@@ -10,6 +10,7 @@ use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::disposition::decide;
 use onceward_core::store::{Begin, End, Mark, Settle, Store, StoreError, StoreErrorKind};
 use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
+use tokio::time::Instant;
 
 use super::execute::{Executor, Ran, Stop, attempt_of, guarded, rejection_of};
 use super::runner::Runtime;
@@ -220,7 +221,9 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                 self.set_checkpoint(cx, at).await?;
                 cx.turn_to(Arc::clone(&work.row), attempt_of(work));
                 let timeout_ms = self.runtime().contract.timeout_ms;
+                let begun = Instant::now();
                 let ran = guarded(timeout_ms, handler.handle(cx, &work.row)).await;
+                self.draft.handlers += begun.elapsed();
                 self.local_ended(cx, at, ran).await
             }
             Some(Handler::Batch(handler)) => {
@@ -231,7 +234,9 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                 }
                 cx.turn_to(Arc::clone(&work.row), attempt_of(work));
                 let timeout_ms = self.runtime().contract.timeout_ms;
+                let begun = Instant::now();
                 let ran = guarded(timeout_ms, handler.handle(cx, &rows)).await;
+                self.draft.handlers += begun.elapsed();
                 self.batch_ended(run, ran)
             }
             _ => {

@@ -1,10 +1,11 @@
 //! What a batch came to, message by message.
 
+use std::time::Duration;
+
 use onceward_core::coalesce::BatchSeen;
 use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::store::{Deferral, NewCase};
 use onceward_core::{Envelope, LedgerEntry};
-use tokio::time::Instant;
 
 use super::execute::Stop;
 
@@ -29,6 +30,7 @@ pub(super) struct Draft {
     pub(super) fates: Vec<(usize, Fate)>,
     pub(super) failures: u32,
     pub(super) duplicates: u32,
+    pub(super) handlers: Duration,
 }
 
 /// How far a draft had come when a savepoint was set.
@@ -77,7 +79,6 @@ impl Checkpoint {
 pub(super) struct Tally {
     pub(super) fates: Vec<Fate>,
     pub(super) seen: BatchSeen,
-    started: Instant,
     pub(super) stop: Option<Stop>,
 }
 
@@ -86,7 +87,6 @@ impl Tally {
         Self {
             fates: vec![Fate::Returned; len],
             seen: BatchSeen::default(),
-            started: Instant::now(),
             stop: None,
         }
     }
@@ -94,6 +94,8 @@ impl Tally {
     pub(super) fn apply(&mut self, draft: Draft) {
         self.seen.failures += draft.failures;
         self.seen.duplicates += draft.duplicates;
+        let handlers_us = u64::try_from(draft.handlers.as_micros()).unwrap_or(u64::MAX);
+        self.seen.handlers_us = self.seen.handlers_us.saturating_add(handlers_us);
         for (index, fate) in draft.fates {
             self.fates[index] = fate;
         }
@@ -106,8 +108,6 @@ impl Tally {
             .filter(|fate| **fate != Fate::Returned)
             .count();
         self.seen.messages = u32::try_from(settled).unwrap_or(u32::MAX);
-        self.seen.elapsed_us =
-            u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         BatchEnd {
             fates: works
                 .iter()

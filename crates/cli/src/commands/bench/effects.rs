@@ -32,7 +32,7 @@ enum Way {
 pub(super) async fn run<G: Ground>(
     ground: &G,
     output: Output,
-    args: EffectsArgs,
+    args: &EffectsArgs,
 ) -> Result<(), Error> {
     let mut figures = Map::new();
     figures.insert("store".into(), json!(ground.describe().await?));
@@ -40,6 +40,9 @@ pub(super) async fn run<G: Ground>(
     figures.insert("concurrency".into(), json!(args.concurrency));
     figures.insert("batch_max".into(), json!(args.batch_max));
     for (name, many) in [("floor_unnest_500", true), ("floor_transaction_50", false)] {
+        if !is_wanted(args, name) {
+            continue;
+        }
         let rate = floor::<G>(ground, args, many).await?;
         figures.insert(format!("{name}_per_second"), json!(rate.round()));
     }
@@ -51,6 +54,9 @@ pub(super) async fn run<G: Ground>(
         ("batch", Way::Batch, 0),
     ];
     for (name, way, failing) in runs {
+        if !is_wanted(args, name) {
+            continue;
+        }
         let (rate, counts) = engine::<G>(ground, args, way, failing).await?;
         figures.insert(format!("{name}_per_second"), json!(rate.round()));
         if name == "coalesced"
@@ -61,6 +67,12 @@ pub(super) async fn run<G: Ground>(
     }
     add_ratios(&mut figures);
     report(output, &figures)
+}
+
+fn is_wanted(args: &EffectsArgs, name: &str) -> bool {
+    args.only
+        .as_ref()
+        .is_none_or(|only| name.starts_with(only.as_str()))
 }
 
 fn add_ratios(figures: &mut Map<String, Value>) {
@@ -90,6 +102,9 @@ fn add_ratios(figures: &mut Map<String, Value>) {
         ),
     ];
     for (name, above, below) in pairs {
+        if !figures.contains_key(above) || !figures.contains_key(below) {
+            continue;
+        }
         let ratio = rate(figures, above) / rate(figures, below).max(1.0);
         figures.insert(name.into(), json!((ratio * 100.0).round() / 100.0));
     }
@@ -110,7 +125,7 @@ fn report(output: Output, figures: &Map<String, Value>) -> Result<(), Error> {
 }
 
 /// The same inserts by hand, on as many connections, without a log to read.
-async fn floor<G: Ground>(ground: &G, args: EffectsArgs, many: bool) -> Result<f64, Error> {
+async fn floor<G: Ground>(ground: &G, args: &EffectsArgs, many: bool) -> Result<f64, Error> {
     let scratch = ground.scratch().await?;
     let orders = orders(args.messages, 0);
     let chunk = if many { FLOOR_MANY } else { FLOOR_ONES };
@@ -142,7 +157,7 @@ async fn floor<G: Ground>(ground: &G, args: EffectsArgs, many: bool) -> Result<f
 /// of everything from append to effect.
 async fn engine<G: Ground>(
     ground: &G,
-    args: EffectsArgs,
+    args: &EffectsArgs,
     way: Way,
     failing: u32,
 ) -> Result<(f64, Option<Value>), Error> {
@@ -189,7 +204,7 @@ async fn waits<S: Status>(store: &S) -> Result<bool, Error> {
     Ok(backlog.deferred != onceward_core::store::DeferredCounts::default())
 }
 
-fn subscription<C: Scratch>(args: EffectsArgs, way: Way) -> Subscription<C::Store> {
+fn subscription<C: Scratch>(args: &EffectsArgs, way: Way) -> Subscription<C::Store> {
     let subscription = Subscription::new("bench", Semantics::EffectOnce)
         .start(Start::Earliest)
         .concurrency(args.concurrency);

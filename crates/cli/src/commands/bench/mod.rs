@@ -31,7 +31,7 @@ pub enum BenchCommand {
 }
 
 /// Options of `bench effects`.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct EffectsArgs {
     /// Messages in each run
     #[arg(long, value_name = "N", default_value_t = 50_000)]
@@ -42,6 +42,9 @@ pub struct EffectsArgs {
     /// Most messages that commit together
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub batch_max: u32,
+    /// Only runs whose name begins with this, like `batch` or `floor`
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
 }
 
 /// Options of `bench waiting`.
@@ -88,7 +91,7 @@ async fn measure<G: ground::Ground>(
     command: &BenchCommand,
 ) -> Result<(), Error> {
     match command {
-        BenchCommand::Effects(args) => effects::run(ground, output, *args).await,
+        BenchCommand::Effects(args) => effects::run(ground, output, args).await,
         BenchCommand::Waiting(args) => idle::waiting(ground, output, *args).await,
         BenchCommand::Idle(args) => idle::idle(ground, output, *args).await,
     }
