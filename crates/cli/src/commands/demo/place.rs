@@ -200,7 +200,9 @@ mod tests {
     async fn a_place_is_new_and_leaves_nothing() {
         let place = Place::make(None).await.unwrap();
         assert!(place.folder.is_dir() && place.url.starts_with("sqlite:"));
-        assert_ne!(place.folder, Place::make(None).await.unwrap().folder);
+        let other = Place::make(None).await.unwrap();
+        assert_ne!(place.folder, other.folder);
+        other.clear().await.unwrap();
         place.clear().await.unwrap();
         assert!(!place.folder.exists());
     }
