@@ -27,14 +27,17 @@ fn below(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
 fn pages() -> Vec<(PathBuf, String)> {
     let mut paths = Vec::new();
     below(&root().join("docs"), "md", &mut paths);
-    for entry in fs::read_dir(root()).unwrap().flatten() {
+    for entry in fs::read_dir(root())
+        .expect("the workspace can be read")
+        .flatten()
+    {
         if entry.path().extension().is_some_and(|e| e == "md") {
             paths.push(entry.path());
         }
     }
     paths.sort();
     let read = |path: PathBuf| {
-        let text = fs::read_to_string(&path).unwrap();
+        let text = fs::read_to_string(&path).expect("a page can be read");
         (path, text)
     };
     paths.into_iter().map(read).collect()
@@ -52,7 +55,7 @@ fn split(text: &str) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
                 is_inside = true;
             }
             (Some(_), true) => is_inside = false,
-            (None, true) => blocks.last_mut().unwrap().1.push(line),
+            (None, true) => blocks.last_mut().expect("one is open").1.push(line),
             (None, false) => prose.push(line),
         }
     }
