@@ -88,7 +88,14 @@ impl Lanes for Postgres {
         check_member(tx.connection(), request.lease, TAKE).await?;
         let query = sqlx::query(include_str!("../sql/lanes/lock_lanes.sql"))
             .bind(request.subscription)
-            .bind(lanes);
+            .bind(&lanes);
+        query
+            .execute(tx.connection())
+            .await
+            .map_err(while_doing(TAKE))?;
+        let query = sqlx::query(include_str!("../sql/lanes/offers.sql"))
+            .bind(request.subscription)
+            .bind(&lanes);
         let rows = query
             .fetch_all(tx.connection())
             .await

@@ -281,21 +281,27 @@ pub async fn subscriptions_share_no_lane<F: Fixture>(fixture: &F) -> CaseResult 
     Ok(())
 }
 
-/// From two handles, in one moment.
+/// From two handles, in one moment: one looks while the other writes, sooner or later.
 pub async fn two_that_take_at_once_do_not_both_get_it<F: Fixture>(fixture: &F) -> CaseResult {
     let (store, second) = (fixture.store(), fixture.second().await);
     register(store, SUB).await?;
-    let (a, b) = (join(store, "a").await?, join(&second, "b").await?);
     let all: Vec<u16> = (0..LANES).collect();
-    let (mine, theirs) = tokio::join!(take(store, &a, &all), take(&second, &b, &all));
-    let (mine, theirs) = (mine?, theirs?);
-    let mut lanes: Vec<u16> = mine.iter().chain(&theirs).map(|lane| lane.lane).collect();
-    lanes.sort_unstable();
-    assert_eq!(lanes, all, "each lane has one owner");
-    let survey = store.survey().await?;
-    for lane in &survey.lanes {
-        let is_mine = mine.iter().any(|taken| taken.lane == lane.lane);
-        assert_eq!(lane.owner.as_deref(), Some(if is_mine { "a" } else { "b" }));
+    for round in 0..20 {
+        let (a, b) = (format!("a{round}"), format!("b{round}"));
+        let (a, b) = (join(store, &a).await?, join(&second, &b).await?);
+        let (mine, theirs) = tokio::join!(take(store, &a, &all), take(&second, &b, &all));
+        let (mine, theirs) = (mine?, theirs?);
+        let mut lanes: Vec<u16> = mine.iter().chain(&theirs).map(|lane| lane.lane).collect();
+        lanes.sort_unstable();
+        assert_eq!(lanes, all, "each lane has one owner, round {round}");
+        let survey = store.survey().await?;
+        for lane in &survey.lanes {
+            let is_mine = mine.iter().any(|taken| taken.lane == lane.lane);
+            let owner = if is_mine { &a.member } else { &b.member };
+            assert_eq!(lane.owner.as_ref(), Some(owner));
+        }
+        store.leave(&a).await?;
+        store.leave(&b).await?;
     }
     assert!(
         lane::slots_of(LANES - 1, LANES).1 == lane::SLOTS - 1,
