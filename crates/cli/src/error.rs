@@ -157,8 +157,13 @@ impl Error {
             StoreErrorKind::WrongEra => Code::WrongEra,
             _ => Code::StoreFailed,
         };
+        let exit = match code {
+            Code::SchemaBehind => EXIT_SCHEMA,
+            _ => EXIT_FAILED,
+        };
         Self::new(code, format!("{error} (store {})", store_url::redact(url)))
             .with_underneath(error)
+            .with_exit(exit)
     }
 
     /// With another exit status.

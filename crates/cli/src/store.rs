@@ -195,6 +195,25 @@ impl<S> Opened<'_, S> {
 }
 
 impl<S: Schema> Opened<'_, S> {
+    /// Brings the tables up to date. Those of a newer program are left alone.
+    ///
+    /// # Errors
+    /// When they are a newer program's, or the store refuses.
+    pub async fn migrate(&self) -> Result<SchemaState, Error> {
+        match self.store.migrate().await {
+            Ok(state) => Ok(state),
+            // What the store refuses for its tables is said like everywhere else.
+            Err(error) if error.kind() == StoreErrorKind::Schema => {
+                let state = self.check(self.store.schema_state().await)?;
+                match state {
+                    SchemaState::Ahead { .. } => fits(self.url, &state).map(|()| state),
+                    _ => self.check(Err(error)),
+                }
+            }
+            Err(error) => self.check(Err(error)),
+        }
+    }
+
     /// Refuses a store whose tables do not fit this program.
     ///
     /// # Errors

@@ -34,16 +34,28 @@ pub fn check(url: &str) -> Result<StoreKind, String> {
 #[must_use]
 pub fn has_password(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| {
-        url.password().is_some() || url.query_pairs().any(|(key, _)| key == "password")
+        url.password().is_some() || url.query_pairs().any(|(key, _)| is_password(&key))
     })
+}
+
+fn is_password(key: &str) -> bool {
+    key.to_ascii_lowercase().contains("password")
 }
 
 /// The address without its password.
 #[must_use]
 pub fn redact(url: &str) -> String {
-    let Ok(mut parsed) = Url::parse(url) else {
+    if sqlite_path(url).is_some() {
+        return url.to_owned();
+    }
+    let parsed = Url::parse(url).ok().filter(|parsed| {
+        // A password with a slash ends up behind the host.
+        let behind = [Some(parsed.path()), parsed.query(), parsed.fragment()];
+        !behind.into_iter().flatten().any(|part| part.contains('@'))
+    });
+    let Some(mut parsed) = parsed else {
         // Not to be shown at all if it might hold a password in some form that does not parse.
-        return match url.contains('@') {
+        return match url.contains('@') || is_password(url) {
             true => "<an address that does not parse>".to_owned(),
             false => url.to_owned(),
         };
@@ -61,11 +73,11 @@ pub fn redact(url: &str) -> String {
             .query_pairs_mut()
             .clear()
             .extend_pairs(pairs.iter().map(|(key, value)| {
-                let is_password = key == "password";
-                (
-                    key.as_str(),
-                    if is_password { "***" } else { value.as_str() },
-                )
+                let shown = match is_password(key) {
+                    true => "***",
+                    false => value.as_str(),
+                };
+                (key.as_str(), shown)
             }));
     }
     parsed.to_string()
@@ -121,7 +133,16 @@ mod tests {
             assert!(!has_password(url), "{url}");
             assert_eq!(redact(url), url);
         }
-        assert!(!redact("postgres://app:hunt/er2@[").contains("hunt"));
+        for url in [
+            "postgres://app:hunt/er2@[",
+            "postgres://app:12/hunter2@db/app",
+            "app:hunter2@db/app",
+            "host=db user=app password=hunter2",
+            "mysql://app:hunter2@db/app",
+            "postgres://db/app?sslPassword=hunter2",
+        ] {
+            assert!(!redact(url).contains("hunt"), "{}", redact(url));
+        }
     }
 
     #[test]

@@ -72,7 +72,13 @@ create table onceward.outbox (
     constraint outbox_operationid_length check (octet_length(operationid) between 1 and 1000),
     constraint outbox_one_payload check (num_nonnulls(payload, payload_binary) = 1),
     constraint outbox_headers_object check (jsonb_typeof(headers::jsonb) = 'object'),
-    constraint outbox_finite_times check (isfinite(occurred_at) and isfinite(expires_at)),
+    -- What RFC 3339 can write, and what fits into 64-bit microseconds: a row that cannot be read
+    -- would stop the log.
+    constraint outbox_times_of_rfc3339 check (
+        occurred_at >= '0001-01-01 00:00:00+00' and occurred_at < '10000-01-01 00:00:00+00'
+        and expires_at >= '0001-01-01 00:00:00+00' and expires_at < '10000-01-01 00:00:00+00'
+        and recorded_at >= '0001-01-01 00:00:00+00' and recorded_at < '10000-01-01 00:00:00+00'
+    ),
     primary key (seq)
 ) partition by range (seq);
 alter sequence onceward.outbox_seq owned by onceward.outbox.seq;

@@ -36,13 +36,31 @@ CREATE TABLE onceward_outbox (
     ),
     CONSTRAINT numbers_are_integers CHECK (
         typeof(schemaversion) IN ('integer', 'null')
+        AND coalesce(schemaversion BETWEEN -2147483648 AND 2147483647, 1)
         AND typeof(aggregateversion) IN ('integer', 'null')
         AND typeof(priority) = 'integer' AND priority BETWEEN -32768 AND 32767
         AND typeof(recorded_at) = 'integer'
+        AND recorded_at BETWEEN -62135596800000000 AND 253402300799999999
     ),
+    -- From the year 1 to the year 9999. SQLite's own functions also understand other texts, and
+    -- days such as the 30th of February, which others would not.
     CONSTRAINT moments_are_micros_or_rfc3339 CHECK (
-        (typeof(occurred_at) IN ('integer', 'null') OR strftime('%s', occurred_at) IS NOT NULL)
-        AND (typeof(expires_at) IN ('integer', 'null') OR strftime('%s', expires_at) IS NOT NULL)
+        CASE typeof(occurred_at)
+            WHEN 'null' THEN 1
+            WHEN 'integer' THEN occurred_at BETWEEN -62135596800000000 AND 253402300799999999
+            WHEN 'text' THEN strftime('%s', occurred_at) IS NOT NULL
+                AND date(substr(occurred_at, 1, 10)) IS substr(occurred_at, 1, 10)
+                AND time(substr(occurred_at, 12, 8)) IS substr(occurred_at, 12, 8)
+            ELSE 0
+        END
+        AND CASE typeof(expires_at)
+            WHEN 'null' THEN 1
+            WHEN 'integer' THEN expires_at BETWEEN -62135596800000000 AND 253402300799999999
+            WHEN 'text' THEN strftime('%s', expires_at) IS NOT NULL
+                AND date(substr(expires_at, 1, 10)) IS substr(expires_at, 1, 10)
+                AND time(substr(expires_at, 12, 8)) IS substr(expires_at, 12, 8)
+            ELSE 0
+        END
     ),
     CONSTRAINT headers_are_a_json_object CHECK (
         headers IS NULL OR (json_valid(headers) AND json_type(headers) = 'object')

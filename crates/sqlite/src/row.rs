@@ -94,7 +94,7 @@ pub(crate) fn message(row: &SqliteRow) -> Result<Row, sqlx::Error> {
 
 /// A text. What another language stored as text without being UTF-8 is spelled out in hexadecimal
 /// digits: such a row must neither stop the log nor be taken for another one.
-fn text(row: &SqliteRow, column: &str) -> Result<Option<String>, sqlx::Error> {
+pub(crate) fn text(row: &SqliteRow, column: &str) -> Result<Option<String>, sqlx::Error> {
     let bytes: Option<&[u8]> = row.try_get_unchecked(column)?;
     Ok(bytes.map(|bytes| match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

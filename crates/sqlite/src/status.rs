@@ -13,7 +13,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use crate::Sqlite;
 use crate::effects::ending;
 use crate::error::Attempt;
-use crate::row::{failure, small, spent, unsigned};
+use crate::row::{failure, small, spent, text, unsigned};
 
 const OPERATION: &str = include_str!("../sql/status/operation.sql");
 const INTERESTED: &str = include_str!("../sql/status/interested.sql");
@@ -85,15 +85,16 @@ struct Found {
 
 impl Found {
     fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        let text = |column| Ok::<_, sqlx::Error>(text(row, column)?.unwrap_or_default());
         Ok(Self {
             seq: row.try_get("seq")?,
-            slot: slot_of(row.try_get("key")?),
+            slot: slot_of(&text("key")?),
             status: MessageStatus {
-                id: row.try_get("id")?,
-                source: row.try_get("source")?,
-                message_type: row.try_get("type")?,
-                operation: row.try_get("operation")?,
-                subject: row.try_get("aggregateid")?,
+                id: text("id")?,
+                source: text("source")?,
+                message_type: text("type")?,
+                operation: text("operation")?,
+                subject: text("aggregateid")?,
                 recorded_at: Timestamp::from_micros(row.try_get("recorded_at")?),
                 subscriptions: Vec::new(),
             },
@@ -214,7 +215,8 @@ async fn count_waiting(
         .fetch(connection);
     let mut waiting = Waiting::default();
     while let Some(row) = rows.try_next().await? {
-        let lane = lane_of(slot_of(row.try_get("key")?), lanes);
+        let key = text(&row, "key")?.unwrap_or_default();
+        let lane = lane_of(slot_of(&key), lanes);
         let position = positions.get(usize::from(lane)).copied().unwrap_or(0);
         if row.try_get::<i64, _>("seq")? <= position {
             continue;

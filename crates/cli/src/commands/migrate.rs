@@ -4,7 +4,7 @@ use clap::Args;
 use onceward_core::store::{Schema, SchemaState};
 use serde_json::json;
 
-use crate::error::{Code, EXIT_SCHEMA, EXIT_USAGE, Error};
+use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::Output;
 use crate::store::{Opened, Target};
 use crate::store_url::{self, StoreKind};
@@ -59,21 +59,14 @@ pub async fn run<S: Schema>(
     } else {
         Some(opened.check(opened.store.schema_state().await)?)
     };
-    if let Some(SchemaState::Ahead { version, known }) = before {
-        return Err(ahead(opened.url, version, known));
-    }
     let era = match args.new_era {
         true => Some(opened.check(opened.store.start_era().await)?),
         false => None,
     };
-    let state = opened.check(opened.store.migrate().await)?;
-    let version = match state {
-        SchemaState::Current { version } => version,
-        SchemaState::Ahead { version, known } => return Err(ahead(opened.url, version, known)),
-        SchemaState::Missing | SchemaState::Behind { .. } => {
-            let message = "the migration ended, but the tables are not as they should be";
-            return Err(Error::new(Code::StoreFailed, message));
-        }
+    let state = opened.migrate().await?;
+    let SchemaState::Current { version } = state else {
+        let message = "the migration ended, but the tables are not as they should be";
+        return Err(Error::new(Code::StoreFailed, message));
     };
     let has_changed = before.as_ref() != Some(&state);
     if output.is_json() {
@@ -91,13 +84,4 @@ pub async fn run<S: Schema>(
         "already at"
     };
     output.line(&format!("{shown}: {done} version {version}"))
-}
-
-fn ahead(url: &str, version: u32, known: u32) -> Error {
-    let shown = store_url::redact(url);
-    let message = format!(
-        "the tables in {shown} have version {version}, this program knows only {known}: update \
-         onceward"
-    );
-    Error::new(Code::SchemaAhead, message).with_exit(EXIT_SCHEMA)
 }

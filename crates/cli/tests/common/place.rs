@@ -97,8 +97,13 @@ impl Place {
 
     /// Writes `onceward.toml`: the store, a listener on any port, and `rest`.
     pub(crate) fn configure(&self, rest: &str) {
+        self.configure_http("", rest);
+    }
+
+    /// The same with more settings of the listener.
+    pub(crate) fn configure_http(&self, http: &str, rest: &str) {
         let store = self.store_section();
-        let text = format!("{store}\n[http]\nlisten = \"127.0.0.1:0\"\n\n{rest}");
+        let text = format!("{store}\n[http]\nlisten = \"127.0.0.1:0\"\n{http}\n\n{rest}");
         std::fs::write(self.path("onceward.toml"), text).unwrap();
     }
 
@@ -162,7 +167,7 @@ impl Place {
 
     /// Looks until there is something. Each look runs the program, so it is no busy loop.
     #[track_caller]
-    pub(crate) fn until<T>(&self, what: &str, look: impl Fn() -> Option<T>) -> T {
+    pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let give_up = std::time::Instant::now() + SOON;
         loop {
             if let Some(found) = look() {
@@ -240,18 +245,27 @@ impl Place {
 
     /// The same with more in the environment.
     pub(crate) fn up_with_env(&self, args: &[&str], env: &[(&str, &str)]) -> Daemon {
+        self.start_up("up.log", args, env)
+    }
+
+    /// One of several, with a log of its own.
+    pub(crate) fn up_named(&self, log: &str, args: &[&str]) -> Daemon {
+        self.start_up(log, args, &[])
+    }
+
+    fn start_up(&self, log: &str, args: &[&str], env: &[(&str, &str)]) -> Daemon {
         let mut command = self.command(&["up", "--json"]);
         command.envs(env.iter().copied());
         command
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        command.stderr(std::fs::File::create(self.path("up.log")).unwrap());
+        command.stderr(std::fs::File::create(self.path(log)).unwrap());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         out.read_line(&mut line).unwrap();
-        let log = self.path("up.log");
+        let log = self.path(log);
         let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| {
             panic!("{e}: {line:?}\n{}", std::fs::read_to_string(&log).unwrap())
         });

@@ -25,7 +25,7 @@ enum End {
 }
 
 /// Name (also of type, subscription and path), and the end.
-const ANSWERS: [(&str, End); 24] = [
+const ANSWERS: [(&str, End); 25] = [
     ("200", End::Delivered(1)),
     ("202", End::Delivered(1)),
     ("204", End::Delivered(1)),
@@ -34,6 +34,7 @@ const ANSWERS: [(&str, End); 24] = [
     ("400", End::Quarantined("http_400", 1)),
     ("413", End::Quarantined("http_413", 1)),
     ("415", End::Quarantined("http_415", 1)),
+    ("431", End::Quarantined("http_431", 1)),
     ("401", End::Operator("http_401")),
     ("403", End::Operator("http_403")),
     ("404", End::Operator("http_404")),

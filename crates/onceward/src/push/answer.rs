@@ -15,7 +15,7 @@ pub(super) fn outcome(
     let class = match status {
         200..=299 | 409 => return Ok(()),
         422 => Class::Rejected,
-        400 | 413 | 415 => Class::Permanent,
+        400 | 413 | 415 | 431 => Class::Permanent,
         429 => Class::RateLimited,
         503 if retry_after_ms.is_some() => Class::RateLimited,
         408 | 425 => Class::Transient,

@@ -15,7 +15,7 @@
 //! | 2xx | done |
 //! | 409 | done: a duplicate |
 //! | 422 | rejected; a JSON body is kept as the outcome |
-//! | 400, 413, 415 | permanent |
+//! | 400, 413, 415, 431 | permanent |
 //! | 429 | rate-limited, to the time in `Retry-After` or the backoff's |
 //! | 503 with `Retry-After` | rate-limited |
 //! | 408, 425 | transient |

@@ -109,7 +109,7 @@ async fn daemon<S: Store>(
     mut signals: Signals,
 ) -> Result<(), Error> {
     if args.migrate {
-        opened.check(opened.store.migrate().await)?;
+        opened.migrate().await?;
     }
     opened.require_current().await?;
     let access = serve::access(config)?;
