@@ -3,7 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, date};
+use jiff::fmt::temporal::Pieces;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The last moment that RFC 3339 can write: the end of the year 9999. Many write it for "never".
+const LAST_MICROS: i64 = 253_402_300_799_999_999;
+
+/// The Unix epoch.
+const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 
 /// A moment in UTC with microsecond precision, the precision that PostgreSQL keeps.
 ///
@@ -39,11 +48,27 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match jiff::Timestamp::from_microsecond(self.0) {
-            Ok(stamp) => write!(f, "{stamp}"),
-            Err(_) => write!(f, "{}us", self.0),
+        if let Ok(stamp) = jiff::Timestamp::from_microsecond(self.0) {
+            return write!(f, "{stamp}");
+        }
+        // Such a stamp leaves room for every offset, so it ends before the last day does.
+        match EPOCH.checked_add(SignedDuration::from_micros(self.0)) {
+            Ok(stamp) if self.0 > 0 => write!(f, "{stamp}Z"),
+            _ => write!(f, "{}us", self.0),
         }
     }
+}
+
+/// A moment of the last day, which no stamp of the library can hold.
+fn parse_last_day(text: &str) -> Option<Timestamp> {
+    let pieces = Pieces::parse(text).ok()?;
+    let stamp = pieces.date().to_datetime(pieces.time()?);
+    let offset = SignedDuration::from_secs(pieces.to_numeric_offset()?.seconds().into());
+    let since = stamp.duration_since(EPOCH).checked_sub(offset)?;
+    let micros = i64::try_from(since.as_micros()).ok()?;
+    (0..=LAST_MICROS)
+        .contains(&micros)
+        .then_some(Timestamp(micros))
 }
 
 impl fmt::Debug for Timestamp {
@@ -65,8 +90,10 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse::<jiff::Timestamp>()
             .map(|stamp| Self(stamp.as_microsecond()))
-            .map_err(|error| ParseTimestampError {
-                reason: error.to_string(),
+            .or_else(|error| {
+                parse_last_day(text).ok_or_else(|| ParseTimestampError {
+                    reason: error.to_string(),
+                })
             })
     }
 }
@@ -99,6 +126,35 @@ mod tests {
         let a: Timestamp = "2026-10-25T01:30:00+01:00".parse().unwrap();
         let b: Timestamp = "2026-10-25T00:30:00Z".parse().unwrap();
         assert_eq!(a, b);
+    }
+
+    #[test]
+    fn the_last_day_of_all_is_a_day() {
+        let last = Timestamp::from_micros(LAST_MICROS);
+        assert_eq!(last.to_string(), "9999-12-31T23:59:59.999999Z");
+        for (text, micros) in [
+            ("9999-12-31T23:59:59.999999Z", LAST_MICROS),
+            ("9999-12-31T23:59:59Z", LAST_MICROS - 999_999),
+            ("9999-12-31T22:59:59-01:00", LAST_MICROS - 999_999),
+            ("9999-12-30T22:00:01Z", LAST_MICROS - 93_598_999_999),
+        ] {
+            let parsed: Timestamp = text.parse().unwrap();
+            assert_eq!(parsed.as_micros(), micros, "{text}");
+            assert_eq!(parsed.to_string().parse::<Timestamp>().unwrap(), parsed);
+        }
+        for bad in [
+            "9999-12-31T23:59:59-01:00",
+            "9999-12-32T00:00:00Z",
+            "9999-12-31",
+            "9999-12-31T23:59:59",
+            "10000-01-01T00:00:00Z",
+        ] {
+            assert!(bad.parse::<Timestamp>().is_err(), "{bad}");
+        }
+        assert_eq!(
+            Timestamp::from_micros(LAST_MICROS + 1).to_string(),
+            format!("{}us", LAST_MICROS + 1)
+        );
     }
 
     #[test]
