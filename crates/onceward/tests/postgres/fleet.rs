@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use sqlx::Connection;
 
 use crate::place::{Place, Thing, record, thing, until};
-use crate::worker::{Worker, role, three};
+use crate::worker::{Worker, role, stop_all, three};
 
 const LANES: u16 = 16;
 /// Advisory lock that holds handlers up.
@@ -152,9 +152,7 @@ async fn one_effect_each_in_key_order_while_workers_are_killed() {
     assert_once_and_in_order(&place).await;
     let unclean = "select count(*) from onceward.members where not ended_cleanly";
     assert!(place.count(unclean).await > 0, "the kills were noticed");
-    for worker in workers {
-        worker.stop(Duration::from_secs(10)).await;
-    }
+    stop_all(workers, Duration::from_secs(10)).await;
 }
 
 /// Waits at the gate inside its transaction: in the server, so that the session is busy, or in the
@@ -264,7 +262,5 @@ async fn a_process_frozen_past_its_lease_doubles_nothing_and_moves_no_position()
     let records = sqlx::query_scalar(records).bind(&member);
     let records_after: i64 = records.fetch_one(place.pool()).await.unwrap();
     assert_eq!(records_before, records_after, "it has moved no position");
-    for worker in workers {
-        worker.stop(Duration::from_secs(10)).await;
-    }
+    stop_all(workers, Duration::from_secs(10)).await;
 }

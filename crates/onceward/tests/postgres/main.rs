@@ -7,9 +7,11 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod place;
+mod stub;
 mod worker;
 
 mod coalescing;
 mod fleet;
 mod hostile;
 mod identity;
+mod outside;

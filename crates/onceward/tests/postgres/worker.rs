@@ -147,15 +147,12 @@ impl Worker {
         self.child.wait().unwrap();
     }
 
-    /// Asks it to stop within a grace.
-    pub fn ask_to_stop(&mut self, grace: Duration) {
+    fn ask_to_stop(&mut self, grace: Duration) {
         let mut stdin = self.stdin.take().unwrap();
         write!(stdin, "{}", grace.as_millis()).unwrap();
     }
 
-    /// Stops it in order.
-    pub async fn stop(mut self, grace: Duration) {
-        self.ask_to_stop(grace);
+    async fn has_stopped(mut self) {
         until("a worker has stopped", || {
             let has_ended = self.has_ended();
             async move { has_ended }
@@ -163,6 +160,23 @@ impl Worker {
         .await;
         let status = self.child.wait().unwrap();
         assert!(status.success(), "a worker failed: {:#?}", self.lines());
+    }
+}
+
+/// Stops processes in order, all at once.
+pub async fn stop_all(mut workers: Vec<Worker>, grace: Duration) {
+    for worker in &mut workers {
+        worker.ask_to_stop(grace);
+    }
+    for worker in workers {
+        worker.has_stopped().await;
+    }
+}
+
+/// Kills processes.
+pub fn kill_all(workers: Vec<Worker>) {
+    for worker in workers {
+        worker.kill();
     }
 }
 
@@ -189,7 +203,12 @@ fn follow(output: impl Read + Send + 'static, lines: Arc<Mutex<Vec<String>>>) {
 
 /// Three processes, the least that every test of a fleet has.
 pub async fn three(test: &str, place: &Place) -> Vec<Worker> {
-    let workers: Vec<_> = (0..3).map(|_| Worker::start(test, place)).collect();
+    three_with(test, place, "").await
+}
+
+pub async fn three_with(test: &str, place: &Place, word: &str) -> Vec<Worker> {
+    let workers = (0..3).map(|_| Worker::start_with(test, place, word));
+    let workers: Vec<_> = workers.collect();
     for worker in &workers {
         worker.until_it_owns_lanes().await;
     }
