@@ -70,6 +70,10 @@ create table onceward.outbox (
     constraint outbox_source_length check (octet_length(source) between 1 and 500),
     constraint outbox_type_length check (octet_length(type) between 1 and 255),
     constraint outbox_operationid_length check (octet_length(operationid) between 1 and 1000),
+    constraint outbox_aggregatetype_not_empty check (aggregatetype <> ''),
+    constraint outbox_aggregateid_not_empty check (aggregateid <> ''),
+    constraint outbox_partitionkey_not_empty check (partitionkey <> ''),
+    constraint outbox_aggregateversion_not_negative check (aggregateversion >= 0),
     constraint outbox_one_payload check (num_nonnulls(payload, payload_binary) = 1),
     constraint outbox_headers_object check (jsonb_typeof(headers::jsonb) = 'object'),
     -- What RFC 3339 can write, and what fits into 64-bit microseconds: a row that cannot be read

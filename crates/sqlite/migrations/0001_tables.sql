@@ -34,10 +34,16 @@ CREATE TABLE onceward_outbox (
         AND typeof(type) = 'text' AND typeof(source) IN ('text', 'null')
         AND typeof(operationid) IN ('text', 'null') AND typeof(partitionkey) IN ('text', 'null')
     ),
+    CONSTRAINT texts_are_not_empty CHECK (
+        id <> '' AND aggregatetype <> '' AND aggregateid <> '' AND type <> ''
+        AND coalesce(source <> '', 1) AND coalesce(operationid <> '', 1)
+        AND coalesce(partitionkey <> '', 1)
+    ),
     CONSTRAINT numbers_are_integers CHECK (
         typeof(schemaversion) IN ('integer', 'null')
         AND coalesce(schemaversion BETWEEN -2147483648 AND 2147483647, 1)
         AND typeof(aggregateversion) IN ('integer', 'null')
+        AND coalesce(aggregateversion >= 0, 1)
         AND typeof(priority) = 'integer' AND priority BETWEEN -32768 AND 32767
         AND typeof(recorded_at) = 'integer'
         AND recorded_at BETWEEN -62135596800000000 AND 253402300799999999

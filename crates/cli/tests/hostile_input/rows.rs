@@ -304,6 +304,12 @@ on_both_stores! {
             place.run(&["quarantine", "show", &id, "--reveal"]).ended(0);
         }
         assert_eq!(daemon.stop(), 0);
+        // An attribute named "A b" cannot be a header.
+        let named = listed["cases"].as_array().unwrap().iter().any(|case| {
+            let message = case["failure"]["message"].as_str().unwrap();
+            message.contains("header ce-A b") && !message.contains("\"x\"")
+        });
+        assert!(named, "{listed}");
         eprintln!("taken {} of {}", taken.len(), 2 * rows(place.is_sqlite()).len());
         for case in listed["cases"].as_array().unwrap() {
             eprintln!("{}: {}", case["message"]["id"], case["failure"]["message"]);

@@ -168,8 +168,11 @@ impl PushDeliverer {
     pub async fn push(&self, row: &Row) -> Result<(), Failure> {
         let envelope = &row.envelope;
         let event = cloudevents::to_binary(envelope, Some(row.recorded_at)).map_err(|fault| {
-            let text = "the message has something that cannot travel as a CloudEvent";
-            Failure::permanent("push_event", text).with_source(fault)
+            // A fault names the place and quotes nothing.
+            Failure::permanent(
+                "push_event",
+                format!("no CloudEvent can be made of it: {fault}"),
+            )
         })?;
         let mut headers = HeaderMap::with_capacity(event.headers.len() + 3);
         for (name, value) in &event.headers {
