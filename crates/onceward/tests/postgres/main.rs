@@ -4,14 +4,22 @@
 //! A test with several processes starts this program again for itself alone and tells it in its
 //! environment to work instead of testing, see `worker`.
 
-#![allow(unreachable_pub, missing_docs)]
+#![allow(
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout
+)]
 
 mod place;
 mod stub;
 mod worker;
 
 mod coalescing;
+mod crowd;
 mod fleet;
 mod hostile;
 mod identity;
 mod outside;
+mod restarts;
+mod trouble;

@@ -112,6 +112,12 @@ impl Place {
         }
     }
 
+    /// With sessions that know of settings made meanwhile.
+    pub async fn connected_anew(self) -> Self {
+        let store = connect(&self.url).await;
+        Self { store, ..self }
+    }
+
     pub fn url(&self) -> &str {
         &self.url
     }
