@@ -118,6 +118,7 @@ pub(crate) fn classify(error: &(dyn StdError + 'static)) -> Option<StoreErrorKin
 
 fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
     match error {
+        sqlx::Error::Database(database) if lacks_room(database.as_ref()) => StoreErrorKind::Full,
         sqlx::Error::Database(database) => database
             .code()
             .map_or(StoreErrorKind::Other, |code| kind_of_code(&code)),
@@ -131,6 +132,16 @@ fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
         sqlx::Error::Encode(_) => StoreErrorKind::Refused,
         _ => StoreErrorKind::Other,
     }
+}
+
+/// No partition takes the row: upkeep has been away for too long. The code is that of a check
+/// constraint, which it is not; only the place in the server's source tells them apart.
+fn lacks_room(error: &dyn sqlx::error::DatabaseError) -> bool {
+    error
+        .try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
+        .is_some_and(|error| {
+            error.code() == "23514" && error.routine() == Some("ExecFindPartition")
+        })
 }
 
 /// The kind of an SQLSTATE. Classes and codes: PostgreSQL documentation, appendix A.

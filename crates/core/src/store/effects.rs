@@ -30,7 +30,8 @@ pub struct Begin<'a> {
     pub lease: Option<&'a Lease>,
 }
 
-/// Looks identities up before handlers run.
+/// Looks identities up before handlers run. By message identity, an entry recorded within a day of
+/// the key's time is found as well: the same message appended twice is one effect.
 #[derive(Clone, Debug)]
 pub struct Known<'a> {
     /// Subscription.

@@ -147,15 +147,22 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             .store()
             .known(tx, self.executor.known_request(&keys))
             .await?;
-        let mut first_of: BTreeMap<&LedgerKey, (usize, Digest)> = BTreeMap::new();
+        // Without the time of recording: the same message appended twice is one effect.
+        let mut first_of: BTreeMap<_, (usize, Digest)> = BTreeMap::new();
         for ((index, key), entry) in range.zip(&keys).zip(known) {
             let digest = digest_of(self.works[index].row.envelope.payload.as_bytes());
+            let key = (
+                &key.source,
+                &key.message_type,
+                &key.identity,
+                key.generation,
+            );
             let seen = match entry {
                 Some(entry) => Seen {
                     first: None,
                     is_same: entry.digest.is_none_or(|earlier| earlier == digest),
                 },
-                None => match first_of.get(key) {
+                None => match first_of.get(&key) {
                     Some((first, earlier)) => Seen {
                         first: Some(*first),
                         is_same: *earlier == digest,

@@ -28,6 +28,9 @@ use crate::subscription::Handler;
 const FAILURE_TEXT_BYTES_MAX: usize = 4_096;
 /// How often a piece is tried again at once after a conflict that was nobody's fault.
 const CONFLICT_TRIES: u32 = 4;
+/// Pause of a subscription whose receiver needs a person; one message is tried after it, in
+/// milliseconds.
+const OPERATOR_PAUSE_MS: u64 = 60_000;
 
 /// Runs batches of one subscription under one lease.
 pub(super) struct Executor<S: Store> {
@@ -90,14 +93,28 @@ impl<S: Store> Executor<S> {
                 .await
         };
         tally.stop = result.err();
-        tally.end(works)
+        let mut end = tally.end(works);
+        if end.pause_ms.is_none() && self.is_refused_by_operator(works, &end.fates) {
+            end.pause_ms = Some(OPERATOR_PAUSE_MS);
+        }
+        end
+    }
+
+    /// Whether a receiver refused in a way that only a person can change: the next message would
+    /// fare the same.
+    fn is_refused_by_operator(&self, works: &[Work], fates: &[(u64, Fate)]) -> bool {
+        works.iter().zip(fates).any(|(work, (_, fate))| {
+            let handler = self.runtime.handlers.get(&work.row.envelope.message_type);
+            matches!(handler, Some(Handler::Deliver(_) | Handler::Call(_)))
+                && matches!(fate, Fate::Deferred(d) if d.kind == DeferralKind::Operator)
+        })
     }
 
     pub(super) fn has_ledger(&self) -> bool {
         self.runtime.contract.semantics != Semantics::AtLeastOnce
     }
 
-    async fn run_plan(
+    pub(super) async fn run_plan(
         &self,
         works: &[Work],
         mut plan: Plan,
@@ -138,66 +155,6 @@ impl<S: Store> Executor<S> {
         }
     }
 
-    /// Runs messages that may have killed a process, one by one, each with a committed start row.
-    async fn run_suspects(&self, works: &[Work], tally: &mut Tally) -> Result<(), Stop> {
-        let known = if self.has_ledger() {
-            self.known(works).await?
-        } else {
-            BTreeSet::new()
-        };
-        let mut blocked = BTreeSet::new();
-        for (index, work) in works.iter().enumerate() {
-            if blocked.contains(self.key_of(work)) {
-                continue;
-            }
-            if known.contains(&index) {
-                // The usual way finds it known and checks its payload.
-                self.run_single(works, index, tally).await?;
-                continue;
-            }
-            let _alone = self.suspects.lock().await;
-            if after_death(&self.runtime.contract.retry, work.spent).is_none() {
-                self.start_row(work).await?;
-            }
-            let mut started = works.to_vec();
-            started[index].is_stored = true;
-            let result = self.run_single(&started, index, tally).await;
-            if tally.fates[index] == Fate::Returned {
-                tally.fates[index] = Fate::Uncertain;
-            }
-            result?;
-            if matches!(
-                tally.fates[index],
-                Fate::Deferred(_) | Fate::Quarantined { .. }
-            ) {
-                blocked.insert(self.key_of(work));
-            }
-        }
-        Ok(())
-    }
-
-    /// Which messages' effects are there already.
-    async fn known(&self, works: &[Work]) -> Result<BTreeSet<usize>, Stop> {
-        let keys: Vec<LedgerKey> = works.iter().map(|work| self.ledger_key(work)).collect();
-        let look = async {
-            let mut tx = self
-                .store
-                .begin(Begin {
-                    lease: Some(&self.lease),
-                })
-                .await?;
-            let known = self.store.known(&mut tx, self.known_request(&keys)).await?;
-            self.store.end(tx, End::RollBack).await?;
-            Ok::<_, StoreError>(known)
-        };
-        let known = look.await.map_err(|error| self.stop_for(&error))?;
-        let found = known
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.is_some());
-        Ok(found.map(|(index, _)| index).collect())
-    }
-
     pub(super) fn known_request<'a>(&'a self, keys: &'a [LedgerKey]) -> Known<'a> {
         Known {
             subscription: &self.runtime.contract.name,
@@ -208,22 +165,6 @@ impl<S: Store> Executor<S> {
 
     pub(super) fn ledger_key(&self, work: &Work) -> LedgerKey {
         LedgerKey::of(&work.row, self.runtime.identity)
-    }
-
-    /// Commits a deferral of kind running: a process that dies now leaves a name.
-    pub(super) async fn start_row(&self, work: &Work) -> Result<(), Stop> {
-        let deferral = Deferral {
-            kind: DeferralKind::Running,
-            due_in_ms: None,
-            ..self.deferral(work, work.spent, work.failure.clone())
-        };
-        let settle = Settle {
-            defer: &[deferral],
-            ..self.nothing()
-        };
-        self.record(settle)
-            .await
-            .map_err(|error| self.stop_for(&error))
     }
 
     pub(super) fn nothing(&self) -> Settle<'_> {
@@ -267,7 +208,12 @@ impl<S: Store> Executor<S> {
         Stop::Trouble
     }
 
-    fn deferral(&self, work: &Work, spent: Spent, failure: Option<FailureRecord>) -> Deferral {
+    pub(super) fn deferral(
+        &self,
+        work: &Work,
+        spent: Spent,
+        failure: Option<FailureRecord>,
+    ) -> Deferral {
         Deferral {
             seq: work.row.seq,
             slot: work.row.slot,
@@ -409,7 +355,7 @@ impl<S: Store> Executor<S> {
         Some(self.dispose_as(work, &failure, disposition).await)
     }
 
-    async fn run_single(
+    pub(super) async fn run_single(
         &self,
         works: &[Work],
         index: usize,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::reader::Reader;
 use super::runner::{Note, Runner, RunnerReport, Runtime};
 use super::surroundings::Surroundings;
+use super::upkeep::keep_up;
 use super::{Control, EngineOptions, EngineState};
 
 /// The engine's main task.
@@ -40,7 +41,24 @@ struct Given {
 }
 
 impl<S: Store> Fleet<S> {
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self) {
+        let upkeep = self
+            .options
+            .retention
+            .map(|kept| keep_up(self.store.clone(), kept));
+        let work = self.work();
+        match upkeep {
+            // Upkeep has no end of its own.
+            Some(upkeep) => tokio::select! {
+                biased;
+                () = work => {}
+                () = upkeep => {}
+            },
+            None => work.await,
+        }
+    }
+
+    async fn work(mut self) {
         let mut pause_ms = 100;
         loop {
             if matches!(*self.control.borrow(), Control::Stop(_)) {

@@ -5,9 +5,11 @@
 //! | `reader` | reads the log once for all subscriptions of the process |
 //! | `member` | lease, lanes, handover |
 //! | `runner` | drives one subscription's dispatcher |
-//! | `execute` | batches: pieces, suspects, failures |
+//! | `execute` | batches: pieces, failures |
+//! | `suspects` | what may have killed the last owner |
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
+//! | `upkeep` | retention, now and then |
 
 mod attempt;
 mod execute;
@@ -16,7 +18,9 @@ mod outside;
 mod reader;
 mod runner;
 mod surroundings;
+mod suspects;
 mod tally;
+mod upkeep;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -24,7 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::contract::{Contract, ContractFault, MessageContract, Semantics};
-use onceward_core::store::{Declared, Registered, SchemaState, Store, StoreError};
+use onceward_core::store::{
+    Declared, Registered, Retention, SchemaState, Store, StoreError, UnsafeRetention,
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -42,6 +48,10 @@ pub struct EngineOptions {
     pub renew_ms: u64,
     /// Longest pause between looks at a quiet log.
     pub doze_max_ms: u64,
+    /// How long things are kept. The engine tidies up once a minute; any number of engines may.
+    /// `None` leaves that to someone else, who must do it: room for new messages is made ahead for
+    /// weeks, not for ever.
+    pub retention: Option<Retention>,
     /// For people: what this process is.
     pub description: String,
 }
@@ -53,6 +63,7 @@ impl Default for EngineOptions {
             lease_ms: 15_000,
             renew_ms: 3_000,
             doze_max_ms: 220,
+            retention: Some(Retention::default()),
             description: format!("onceward process {}", std::process::id()),
         }
     }
@@ -65,6 +76,9 @@ pub enum StartError {
     /// The contract has faults; all of them are listed.
     #[error("the contract has {} fault(s): {}", .0.len(), list(.0))]
     Contract(Vec<ContractFault>),
+    /// Retention under which effects could be repeated.
+    #[error(transparent)]
+    Retention(#[from] UnsafeRetention),
     /// The tables are missing or old.
     #[error("the tables are not ready for this program ({0:?}): run a migration first")]
     Schema(SchemaState),
@@ -179,6 +193,9 @@ impl<S: Store> EngineBuilder<S> {
         let faults = contract.faults();
         if !faults.is_empty() {
             return Err(StartError::Contract(faults));
+        }
+        if let Some(retention) = &options.retention {
+            retention.check()?;
         }
         match store.schema_state().await? {
             SchemaState::Current { .. } => {}

@@ -124,7 +124,7 @@ impl<S: Store> Executor<S> {
         work: &Work,
         call: &dyn CallHandler<S>,
     ) -> Result<Result<AnyAnswer, Failure>, Stop> {
-        self.start_row(work).await?;
+        self.start_rows(std::slice::from_ref(work)).await?;
         let timeout_ms = self.runtime.contract.timeout_ms;
         Ok(match guarded(timeout_ms, call.call(&work.row)).await {
             Ran::Returned(result) => result,

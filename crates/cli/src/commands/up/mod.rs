@@ -65,6 +65,8 @@ impl UpArgs {
             lease_ms,
             renew_ms: lease_ms / 5,
             description: description(),
+            // The daemon has a loop of its own, with what is configured.
+            retention: None,
             ..EngineOptions::default()
         }
     }

@@ -1,0 +1,180 @@
+//! After an unclean takeover: what was not finished may have killed the last owner.
+//!
+//! Each message gets a committed start row before it runs, so that a death leaves names. Messages
+//! that were never named share one commit of start rows and run together: should the process die,
+//! all of them have one death, and only they are run one by one then. The one that kills is named
+//! alone by its second death; the others finish with one.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use onceward_core::LedgerKey;
+use onceward_core::coalesce::Plan;
+use onceward_core::dispatcher::{Fate, Work};
+use onceward_core::disposition::after_death;
+use onceward_core::store::{Begin, Deferral, DeferralKind, End, Settle, Store, StoreError};
+
+use super::execute::{Executor, Stop};
+use super::tally::Tally;
+use crate::subscription::Handler;
+
+/// Messages that share a commit of start rows.
+const GROUP_MAX: usize = 50;
+
+impl<S: Store> Executor<S> {
+    /// Runs messages that may have killed a process.
+    pub(super) async fn run_suspects(&self, works: &[Work], tally: &mut Tally) -> Result<(), Stop> {
+        let known = if self.has_ledger() {
+            self.known(works).await?
+        } else {
+            BTreeSet::new()
+        };
+        let mut blocked = BTreeSet::new();
+        let mut at = 0;
+        while at < works.len() {
+            let is_grouped =
+                |index: &usize| !known.contains(index) && self.may_share(&works[*index]);
+            let most = works.len().min(at + GROUP_MAX);
+            let end = (at..most).find(|index| !is_grouped(index)).unwrap_or(most);
+            if end > at {
+                self.run_group(works, at..end, &mut blocked, tally).await?;
+                at = end;
+                continue;
+            }
+            self.run_suspect(works, at, known.contains(&at), &mut blocked, tally)
+                .await?;
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether a death of this message with others would still leave each its budget.
+    fn may_share(&self, work: &Work) -> bool {
+        let handler = self.runtime.handlers.get(&work.row.envelope.message_type);
+        work.spent.deaths == 0
+            && work.spent.failures.saturating_add(2) <= self.runtime.contract.retry.attempts_max
+            && self.runtime.batch_max > 1
+            && handler.is_some_and(Handler::is_coalesced)
+    }
+
+    async fn run_group<'w>(
+        &self,
+        works: &'w [Work],
+        range: Range<usize>,
+        blocked: &mut BTreeSet<&'w str>,
+        tally: &mut Tally,
+    ) -> Result<(), Stop> {
+        let indices: Vec<usize> = range
+            .filter(|index| !blocked.contains(self.key_of(&works[*index])))
+            .collect();
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let _alone = self.suspects.lock().await;
+        let group: Vec<Work> = indices.iter().map(|index| works[*index].clone()).collect();
+        self.start_rows(&group).await?;
+        let started: Vec<Work> = group
+            .into_iter()
+            .map(|work| Work {
+                is_stored: true,
+                ..work
+            })
+            .collect();
+        let mut own = Tally::new(started.len());
+        let result = self
+            .run_plan(&started, Plan::new(started.len()), 0, &mut own)
+            .await;
+        for (index, fate) in indices.into_iter().zip(own.fates) {
+            let fate = if fate == Fate::Returned {
+                Fate::Uncertain
+            } else {
+                fate
+            };
+            if matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. }) {
+                blocked.insert(self.key_of(&works[index]));
+            }
+            tally.fates[index] = fate;
+        }
+        tally.seen.failures += own.seen.failures;
+        tally.seen.duplicates += own.seen.duplicates;
+        tally.seen.rollbacks += own.seen.rollbacks;
+        tally.seen.handlers_us += own.seen.handlers_us;
+        result
+    }
+
+    async fn run_suspect<'w>(
+        &self,
+        works: &'w [Work],
+        index: usize,
+        is_known: bool,
+        blocked: &mut BTreeSet<&'w str>,
+        tally: &mut Tally,
+    ) -> Result<(), Stop> {
+        let work = &works[index];
+        if blocked.contains(self.key_of(work)) {
+            return Ok(());
+        }
+        if is_known {
+            // The usual way finds it known and checks its payload.
+            return self.run_single(works, index, tally).await;
+        }
+        let _alone = self.suspects.lock().await;
+        if after_death(&self.runtime.contract.retry, work.spent).is_none() {
+            self.start_rows(std::slice::from_ref(work)).await?;
+        }
+        let mut started = works.to_vec();
+        started[index].is_stored = true;
+        let result = self.run_single(&started, index, tally).await;
+        if tally.fates[index] == Fate::Returned {
+            tally.fates[index] = Fate::Uncertain;
+        }
+        if matches!(
+            tally.fates[index],
+            Fate::Deferred(_) | Fate::Quarantined { .. }
+        ) {
+            blocked.insert(self.key_of(work));
+        }
+        result
+    }
+
+    /// Which messages' effects are there already.
+    async fn known(&self, works: &[Work]) -> Result<BTreeSet<usize>, Stop> {
+        let keys: Vec<LedgerKey> = works.iter().map(|work| self.ledger_key(work)).collect();
+        let look = async {
+            let mut tx = self
+                .store
+                .begin(Begin {
+                    lease: Some(&self.lease),
+                })
+                .await?;
+            let known = self.store.known(&mut tx, self.known_request(&keys)).await?;
+            self.store.end(tx, End::RollBack).await?;
+            Ok::<_, StoreError>(known)
+        };
+        let known = look.await.map_err(|error| self.stop_for(&error))?;
+        let found = known
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.is_some());
+        Ok(found.map(|(index, _)| index).collect())
+    }
+
+    /// Commits deferrals of kind running: a process that dies now leaves names.
+    pub(super) async fn start_rows(&self, works: &[Work]) -> Result<(), Stop> {
+        let deferrals: Vec<Deferral> = works
+            .iter()
+            .map(|work| Deferral {
+                kind: DeferralKind::Running,
+                due_in_ms: None,
+                ..self.deferral(work, work.spent, work.failure.clone())
+            })
+            .collect();
+        let settle = Settle {
+            defer: &deferrals,
+            ..self.nothing()
+        };
+        self.record(settle)
+            .await
+            .map_err(|error| self.stop_for(&error))
+    }
+}
