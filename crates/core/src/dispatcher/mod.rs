@@ -219,8 +219,8 @@ impl Dispatcher {
     pub fn deadline_ms(&self) -> Option<u64> {
         let due = self.due.peek().map(|Reverse((at, _))| *at);
         let resume = (self.paused_until_ms > self.now_ms).then_some(self.paused_until_ms);
-        let save = self
-            .is_dirty
+        // Without a lane there is no position to keep.
+        let save = (self.is_dirty && !self.lanes.is_empty())
             .then(|| self.saved_at_ms + self.save_interval_ms());
         [due, resume, save]
             .into_iter()

@@ -529,3 +529,16 @@ fn a_suspect_goes_before_all_that_has_to_wait_for_it() {
     assert_eq!(order.len(), 5);
     assert_eq!(order[1], 5, "{order:?}: the first was running already");
 }
+
+/// A deadline in the past would keep its process busy doing nothing.
+#[test]
+fn without_a_lane_there_is_nothing_to_wait_for() {
+    let mut model = Model::new(&[0]);
+    let mut dispatcher = Dispatcher::new(&contract(), 1, 0);
+    let taken = model.take(0, false, 0);
+    dispatcher.handle(0, taken);
+    assert!(dispatcher.deadline_ms().is_some());
+    let handed_back = dispatcher.handle(10, Event::ReleaseLane { lane: 0 });
+    assert!(matches!(handed_back[..], [Command::Released(_)]));
+    assert_eq!(dispatcher.deadline_ms(), None);
+}
