@@ -104,7 +104,7 @@ impl Effects for MemoryStore {
         let keys = request.keys.iter().map(|key| {
             let place =
                 LedgerPlace::of(self.ledger_of(request.subscription), request.identity, key);
-            find(&tx.connection, &place)
+            find_within_a_day(&tx.connection, &place)
         });
         keys.collect::<Result<_, _>>()
             .map_err(|error: MemoryError| error.into_store_error(Operation::Known))
@@ -228,6 +228,37 @@ impl MemoryStore {
         }
         Ok(())
     }
+}
+
+/// What is known of an identity: by message, an entry of the same message recorded within a day
+/// counts as well.
+fn find_within_a_day(
+    connection: &MemoryConnection,
+    place: &LedgerPlace,
+) -> Result<Option<LedgerEntry>, MemoryError> {
+    const DAY_MS: i64 = 86_400_000;
+    if place.is_operation {
+        return find(connection, place);
+    }
+    let now = connection.shared.clock.now();
+    let mut state = connection.shared.state();
+    let tx = state
+        .tx(connection.number, now)
+        .map_err(MemoryError::Ended)?;
+    let moved = |by_ms| {
+        let mut moved = place.clone();
+        moved.key.recorded_at = place.key.recorded_at.plus_millis(by_ms);
+        moved
+    };
+    let (first, last) = (moved(-DAY_MS), moved(DAY_MS));
+    let own = tx.writes.iter().find_map(|write| match write {
+        Write::Record(at, recorded) if (&first..=&last).contains(&at) => {
+            Some(recorded.entry.clone())
+        }
+        _ => None,
+    });
+    let mut committed = state.tables.ledger.range(first.clone()..=last.clone());
+    Ok(own.or_else(|| Some(committed.next()?.1.entry.clone())))
 }
 
 /// A ledger row that is committed or that this transaction wrote.

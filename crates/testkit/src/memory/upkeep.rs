@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use onceward_core::store::{Retention, StoreError, StoreErrorKind, Upkeep, UpkeepReport};
-use onceward_core::{Row, Timestamp};
+use onceward_core::{Identity, LedgerKey, Row, Timestamp};
 
 use super::journal::Change;
 use super::state::State;
 use super::status::is_past;
+use super::writes::LedgerPlace;
 use super::{Defect, MemoryStore, Operation};
 
 /// Most rows of one table that a round removes.
@@ -87,21 +88,43 @@ fn tidy_log(
     report.log_removed = gone.len() as u64;
 }
 
+/// Whether the message of a ledger row may be read again: as long as no position is past it, its
+/// record stays, however old.
+fn may_come_again(state: &State, place: &LedgerPlace) -> bool {
+    let Some(subscription) = state.subscriptions.get(&place.subscription) else {
+        return false;
+    };
+    let identities = match place.is_operation {
+        true => &[Identity::Operation][..],
+        false => &[Identity::Message, Identity::Seq],
+    };
+    state.tables.log.values().any(|row| {
+        let is_its = identities.iter().any(|identity| {
+            LedgerPlace::of(
+                &place.subscription,
+                *identity,
+                &LedgerKey::of(row, *identity),
+            ) == *place
+        });
+        is_its && !is_past(state, &place.subscription, subscription, row)
+    })
+}
+
 fn tidy_ledger(state: &mut State, now: Timestamp, kept: Retention, report: &mut UpkeepReport) {
-    let ledger = &mut state.tables.ledger;
-    let old = ledger.iter().filter(|(place, recorded)| {
-        if place.is_operation {
+    let old = state.tables.ledger.iter().filter(|(place, recorded)| {
+        let is_old = if place.is_operation {
             is_older(recorded.at, now, kept.operation_ledger_ms)
         } else {
             is_older(place.key.recorded_at, now, kept.ledger_ms)
-        }
+        };
+        is_old && !may_come_again(state, place)
     });
     let gone: Vec<_> = old
         .map(|(place, _)| place.clone())
         .take(ROUND_ROWS)
         .collect();
     for place in &gone {
-        let removed = ledger.remove(place);
+        let removed = state.tables.ledger.remove(place);
         if let Some(removed) = removed {
             state.listener.tell(now, || Change::LedgerRemoved {
                 subscription: place.subscription.clone(),

@@ -338,7 +338,7 @@ pub(super) const RETENTION: Retention = Retention {
 fn start(world: &Arc<World>, store: &MemoryStore, slot: &Slot, now_ms: u64) -> Running {
     let name = format!("p{}.{}", slot.index + 1, slot.starts);
     let skew_ms = (slot.index as i64 - 1) * 3 * world.setup.lease_ms as i64;
-    let process = Process::new(name, Arc::clone(world), skew_ms);
+    let process = Process::new(name, Arc::clone(world), skew_ms, true);
     process.say(Event::Started);
     let running = Running::new(Arc::clone(&process), now_ms);
     let store = SimStore::new(store.reopen(), Arc::clone(&process));
@@ -363,6 +363,8 @@ async fn serve(store: SimStore, process: Arc<Process>) {
                 renew_ms: setup.renew_ms,
                 doze_max_ms: setup.doze_ms,
                 description: process.name.clone(),
+                // The machine tidies up, when the run says so.
+                retention: None,
             });
         for role in &setup.roles {
             engine = engine.subscribe(subscription(&setup, *role, &process));

@@ -17,6 +17,8 @@ pub struct Process {
     pub(super) world: Arc<World>,
     /// How far its clock is off, in milliseconds.
     pub(super) skew_ms: i64,
+    /// Only processes that run engines die.
+    is_mortal: bool,
     is_dead: AtomicBool,
     is_stopping: AtomicBool,
     is_stopped: AtomicBool,
@@ -27,11 +29,12 @@ pub struct Process {
 }
 
 impl Process {
-    pub(super) fn new(name: String, world: Arc<World>, skew_ms: i64) -> Arc<Self> {
+    pub(super) fn new(name: String, world: Arc<World>, skew_ms: i64, is_mortal: bool) -> Arc<Self> {
         Arc::new(Self {
             name,
             world,
             skew_ms,
+            is_mortal,
             is_dead: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
@@ -76,7 +79,7 @@ impl Process {
 
     /// It dies now: nothing of it reaches the database or anybody else any more.
     pub(super) fn die(&self, why: &'static str) {
-        if self.is_dead.swap(true, Ordering::SeqCst) {
+        if !self.is_mortal || self.is_dead.swap(true, Ordering::SeqCst) {
             return;
         }
         if self.world.setup.has(Fault::Linger) && self.world.chance(2) {

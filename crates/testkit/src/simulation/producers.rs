@@ -140,5 +140,5 @@ async fn send(
 
 /// A process of its own for all who send.
 pub(super) fn process(world: &Arc<super::world::World>) -> Arc<Process> {
-    Process::new("shop".to_owned(), Arc::clone(world), 0)
+    Process::new("shop".to_owned(), Arc::clone(world), 0, false)
 }

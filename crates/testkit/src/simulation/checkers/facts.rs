@@ -84,7 +84,7 @@ pub(super) fn identity(role: Role, row: &Row) -> Identity {
     let source = source.unwrap_or_default();
     match role {
         Role::Pay => format!("{source} {of} {}", operation(row)),
-        _ => format!("{source} {of} {} {:?}", envelope.id, row.recorded_at),
+        _ => format!("{source} {of} {}", envelope.id),
     }
 }
 
@@ -93,15 +93,9 @@ fn operation(row: &Row) -> &str {
     operation.unwrap_or(&row.envelope.id)
 }
 
-pub(super) fn identity_of_entry(role: Role, entry: &LedgerEntry) -> Identity {
+pub(super) fn identity_of_entry(entry: &LedgerEntry) -> Identity {
     let key = &entry.key;
-    match role {
-        Role::Pay => format!("{} {} {}", key.source, key.message_type, key.identity),
-        _ => format!(
-            "{} {} {} {:?}",
-            key.source, key.message_type, key.identity, key.recorded_at
-        ),
-    }
+    format!("{} {} {}", key.source, key.message_type, key.identity)
 }
 
 pub(super) fn role(name: &str) -> Option<Role> {
@@ -321,7 +315,7 @@ impl Facts {
                 entry,
             } => {
                 if let Some(role) = role(subscription) {
-                    self.ledger.remove(&(role, identity_of_entry(role, entry)));
+                    self.ledger.remove(&(role, identity_of_entry(entry)));
                 }
             }
         }
@@ -364,7 +358,7 @@ impl Facts {
                 let Some(role) = role(subscription) else {
                     return;
                 };
-                let identity = identity_of_entry(role, entry);
+                let identity = identity_of_entry(entry);
                 self.ledger.insert((role, identity.clone()), entry.ending);
                 self.done.insert((role, identity), entry.ending);
                 let open: Vec<u64> = self

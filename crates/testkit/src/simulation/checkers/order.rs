@@ -44,7 +44,7 @@ fn commit(facts: &Facts, writes: &[Written]) -> Found {
         } = written
             && let Some(role) = role(subscription)
         {
-            recorded.insert((role, identity_of_entry(role, entry)));
+            recorded.insert((role, identity_of_entry(entry)));
         }
     }
     let mut settled: BTreeSet<(Role, u64)> = BTreeSet::new();

@@ -38,7 +38,7 @@ pub(super) fn before(facts: &Facts, step: &Step) -> Found {
             let Some(role) = role(subscription) else {
                 return Ok(());
             };
-            ledger_removed(facts, role, &identity_of_entry(role, entry))
+            ledger_removed(facts, role, &identity_of_entry(entry))
         }
         What::Outside(Event::Loaded {
             subscription,
@@ -89,7 +89,7 @@ fn subjects(facts: &Facts, written: &Written) -> Option<(Role, Vec<u64>)> {
             ..
         } => {
             let role = role(subscription)?;
-            let of = identity_of_entry(role, entry);
+            let of = identity_of_entry(entry);
             let same = facts.messages.iter().filter(|(_, message)| {
                 facts.takes(role, &message.row.envelope.message_type)
                     && identity(role, &message.row) == of
