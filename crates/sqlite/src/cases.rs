@@ -2,7 +2,8 @@
 
 use onceward_core::Timestamp;
 use onceward_core::store::{
-    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, StoreError, StoreErrorKind,
+    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, StoreError,
+    StoreErrorKind,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
