@@ -189,8 +189,13 @@ pub(crate) fn failed(error: GateError) -> Problem {
     match error.kind() {
         StoreErrorKind::Full => Problem::new(Code::StoreFull, detail).retry_after_s(30),
         StoreErrorKind::Refused => Problem::new(Code::DataRefused, detail),
-        StoreErrorKind::Unavailable
-        | StoreErrorKind::ReadOnly
+        StoreErrorKind::Unavailable => {
+            // What stands between this program and the database quotes nothing of a message.
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(kind = ?error.kind(), %error, cause, "the store failed a request");
+            Problem::new(Code::StoreAway, detail).retry_after_s(1)
+        }
+        StoreErrorKind::ReadOnly
         | StoreErrorKind::Conflict
         | StoreErrorKind::Fenced
         | StoreErrorKind::CommitUnknown

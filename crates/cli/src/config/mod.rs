@@ -16,6 +16,7 @@ use onceward_core::store::Retention;
 use toml::de::DeTable;
 
 pub use fault::{Fault, FaultCode};
+pub(crate) use reader::suggestion;
 pub use secret::{Secret, SecretSource};
 
 use crate::error::{Code, Error};

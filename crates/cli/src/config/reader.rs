@@ -395,7 +395,7 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
 }
 
 /// `; did you mean "x"?` for the nearest of the known words, or nothing when none is near.
-pub(super) fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
+pub(crate) fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
     let lower = word.to_lowercase();
     let nearest = known
         .map(|candidate| (strsim::damerau_levenshtein(&lower, candidate), candidate))

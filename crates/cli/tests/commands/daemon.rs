@@ -26,7 +26,7 @@ on_both_stores! {
         place.configure(&push_to(&receiver.url()));
         place.run(&["migrate"]).ended(0);
         // Sent while nobody is there.
-        place.run_with_input(&["send"], &event("m0", "order.accepted", "o1", "{\"n\": 1.0}")).ended(0);
+        place.run_with_input(&["send"], event("m0", "order.accepted", "o1", "{\"n\": 1.0}")).ended(0);
         let daemon = place.up(&[]);
         assert_eq!(get(&format!("{}/livez", daemon.url)).await, 200);
         let first = receiver.next().await;
@@ -87,7 +87,7 @@ on_both_stores! {
         let config = config.replace("/hook\" }", &format!("/hook\", {probed}"));
         place.configure(&config.replace("start =", "semantics = \"effect-once\"\nstart ="));
         let daemon = place.up(&["--migrate"]);
-        place.run_with_input(&["send"], &event("m1", "order.accepted", "o1", "1")).ended(0);
+        place.run_with_input(&["send"], event("m1", "order.accepted", "o1", "1")).ended(0);
         receiver.next().await;
         place.run(&["operation", "watch", "m1", "--timeout", "30s"]).ended(0);
         assert_eq!(receiver.probed(), 1);
@@ -108,7 +108,7 @@ on_both_stores! {
         .await;
         place.configure(&push_to(&receiver.url()));
         let daemon = place.up(&["--migrate", "--lease", "1s"]);
-        place.run_with_input(&["send"], &event("m1", "order.accepted", "o1", "1")).ended(0);
+        place.run_with_input(&["send"], event("m1", "order.accepted", "o1", "1")).ended(0);
         let first = receiver.next().await;
         daemon.signal(Signal::KILL);
         drop(daemon);
@@ -188,7 +188,7 @@ async fn what_is_in_flight_is_finished_before_the_end() {
     place.configure(&push_to(&receiver.url()));
     let daemon = place.up(&["--migrate"]);
     place
-        .run_with_input(&["send"], &event("m1", "order.accepted", "o1", "1"))
+        .run_with_input(&["send"], event("m1", "order.accepted", "o1", "1"))
         .ended(0);
     tokio::task::block_in_place(|| arrivals.recv_timeout(SOON)).unwrap();
     daemon.signal(Signal::TERM);
@@ -246,7 +246,7 @@ async fn a_second_signal_ends_it_at_once() {
     place.configure(&push_to(&format!("http://{address}/hook")));
     let daemon = place.up(&["--migrate", "--grace", "1h"]);
     place
-        .run_with_input(&["send"], &event("m1", "order.accepted", "o1", "1"))
+        .run_with_input(&["send"], event("m1", "order.accepted", "o1", "1"))
         .ended(0);
     tokio::time::timeout(SOON, arrivals.recv())
         .await

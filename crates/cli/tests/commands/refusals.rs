@@ -92,7 +92,7 @@ on_both_stores! {
         let config = push_to("http://127.0.0.1:9/hook");
         place.configure(&config.replace("start = \"earliest\"\n", ""));
         place.run(&["migrate"]).ended(0);
-        place.run_with_input(&["send"], &event("1", "order.accepted", "o", "1")).ended(0);
+        place.run_with_input(&["send"], event("1", "order.accepted", "o", "1")).ended(0);
         place.run(&["up"]).ended(1).says(&["OW1024", "[subscription.hook]", "earliest"]);
     }
 }

@@ -88,9 +88,20 @@ on_both_stores! {
         assert_eq!(count(&place).await, 4);
     }
 
+    async fn a_type_that_is_not_declared_is_refused_with_the_nearest(place) {
+        ready(&place);
+        let input = format!("{}{}", event("a", "order.acepted", "o", "1"), event("b", "order.accepted", "o", "1"));
+        let ran = place.run_with_input(&["send"], &input).ended(5);
+        let ran = ran.says(&["line 1: /type:", "\"order.acepted\"", "\"order.accepted\""]);
+        assert!(ran.out.contains("accepted 1, refused 1"), "{ran:#?}");
+        // Without the configuration nobody knows which there are.
+        let store = place.store_url();
+        place.run_with_input(&["send", "--store", &store], &input).ended(0);
+    }
+
     async fn one_id_with_two_contents_is_refused_by_its_line(place) {
         ready(&place);
-        place.run_with_input(&["send"], &event("a", "order.accepted", "o", "1")).ended(0);
+        place.run_with_input(&["send"], event("a", "order.accepted", "o", "1")).ended(0);
         let input = format!(
             "{}{}{}",
             event("b", "order.accepted", "o", "1"),

@@ -103,7 +103,7 @@ impl Place {
     /// The same with more settings of the listener.
     pub(crate) fn configure_http(&self, http: &str, rest: &str) {
         let store = self.store_section();
-        let text = format!("{store}\n[http]\nlisten = \"127.0.0.1:0\"\n{http}\n\n{rest}");
+        let text = format!("{store}\n[http]\nlisten = \"127.0.0.1:0\"\n{http}\n{rest}");
         std::fs::write(self.path("onceward.toml"), text).unwrap();
     }
 
@@ -178,6 +178,18 @@ impl Place {
                 panic!("not in time: {what}\n{log}");
             }
         }
+    }
+
+    /// Soon nothing waits in the only subscription, and nothing was put aside.
+    #[track_caller]
+    pub(crate) fn nothing_is_left(&self) {
+        self.until("nothing is left", || {
+            let backlog = self.backlog();
+            assert_eq!(backlog["quarantined"], 0, "{backlog}");
+            let deferred = backlog["deferred"].as_object().unwrap();
+            let is_over = backlog["waiting"] == 0 && deferred.values().all(|count| *count == 0);
+            is_over.then_some(())
+        });
     }
 
     /// How the only subscription stands.

@@ -11,7 +11,7 @@ use crate::receiver::Receiver;
 use crate::{on_both_stores, raw};
 
 /// Room for the largest.
-const HTTP: &str = "body_bytes_max = 8388608";
+const HTTP: &str = "body_bytes_max = 8388608\n";
 
 fn nested(depth: usize) -> String {
     format!("{}1{}", "[".repeat(depth), "]".repeat(depth))
@@ -175,17 +175,6 @@ async fn all_arrive(receiver: &mut Receiver, mut expected: BTreeMap<String, Vec<
     }
 }
 
-/// Soon nothing waits, and nothing was put aside.
-fn nothing_is_left(place: &Place) {
-    place.until("nothing is left", || {
-        let backlog = place.backlog();
-        assert_eq!(backlog["quarantined"], 0, "{backlog}");
-        let deferred = backlog["deferred"].as_object().unwrap();
-        let is_over = backlog["waiting"] == 0 && deferred.values().all(|count| *count == 0);
-        is_over.then_some(())
-    });
-}
-
 on_both_stores! {
     async fn data_arrive_byte_for_byte_through_every_entrance(place) {
         let mut receiver = Receiver::start(|_| StatusCode::OK, false).await;
@@ -229,7 +218,7 @@ on_both_stores! {
         let taken = insert(&place, &rows).await;
         assert_eq!(taken.len(), rows.len(), "{taken:?}");
         all_arrive(&mut receiver, expected).await;
-        nothing_is_left(&place);
+        place.nothing_is_left();
         assert_eq!(daemon.stop(), 0);
     }
 
@@ -273,7 +262,7 @@ on_both_stores! {
         expected.insert("good".to_owned(), b"1".to_vec());
         assert!(expected.len() < 5, "{:?}", expected.keys());
         all_arrive(&mut receiver, expected).await;
-        nothing_is_left(&place);
+        place.nothing_is_left();
         assert_eq!(daemon.stop(), 0);
     }
 
@@ -295,7 +284,7 @@ on_both_stores! {
             by_key.entry(request.header("ce-subject").to_owned()).or_default().push(id);
         }
         assert!(by_key.values().all(|ids| ids.is_sorted()), "{by_key:#?}");
-        nothing_is_left(&place);
+        place.nothing_is_left();
         assert_eq!(daemon.stop(), 0);
     }
 

@@ -14,20 +14,12 @@ on_both_stores! {
         let long = "%".repeat(10_000);
         let hostile = [
             "' OR '1'='1",
-            "m1' --",
             "m1'; DROP TABLE onceward_outbox; --",
-            "\" OR \"\"=\"",
             "%",
             "m_",
-            "_1",
-            "*",
             "\\",
-            "$1",
-            "?1",
-            "{m1}",
+            "$1 ?1 {m1} *",
             "é\u{202e}\u{feff}",
-            "m1 ",
-            "M1",
             &long,
         ];
         place.run_with_input(&["send"], event("m1", "order.accepted", "o1", "1")).ended(0);
@@ -41,7 +33,6 @@ on_both_stores! {
         for text in hostile {
             for args in [
                 vec!["operation", "show", text],
-                vec!["operation", "watch", text, "--timeout", "1ms"],
                 vec!["backlog", "--subscription", text],
             ] {
                 // What begins like an option would be one.

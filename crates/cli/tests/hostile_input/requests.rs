@@ -28,7 +28,7 @@ fn bytes(url: &str, request: &[u8]) -> String {
 async fn place() -> (Place, Receiver, crate::place::Daemon) {
     let place = Place::sqlite();
     let receiver = Receiver::start(|_| StatusCode::OK, false).await;
-    place.configure_http("body_bytes_max = 4096", &push_to(&receiver.url()));
+    place.configure_http("body_bytes_max = 4096\n", &push_to(&receiver.url()));
     let daemon = place.up(&["--migrate"]);
     (place, receiver, daemon)
 }

@@ -310,9 +310,5 @@ on_both_stores! {
             message.contains("header ce-A b") && !message.contains("\"x\"")
         });
         assert!(named, "{listed}");
-        eprintln!("taken {} of {}", taken.len(), 2 * rows(place.is_sqlite()).len());
-        for case in listed["cases"].as_array().unwrap() {
-            eprintln!("{}: {}", case["message"]["id"], case["failure"]["message"]);
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The input: one CloudEvent per line, in bounded memory.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use onceward_core::Envelope;
@@ -7,6 +8,7 @@ use onceward_core::cloudevents::from_structured;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::sink::Refused;
+use crate::config::suggestion;
 use crate::error::{Code, Error};
 
 /// Longest line, in bytes.
@@ -31,6 +33,7 @@ pub(super) struct Lines {
     number: u64,
     bytes_read: u64,
     buffer: Vec<u8>,
+    types: Option<BTreeSet<String>>,
 }
 
 impl Lines {
@@ -59,7 +62,28 @@ impl Lines {
             number: 0,
             bytes_read: 0,
             buffer: Vec::new(),
+            types: None,
         }
+    }
+
+    /// Only events of these types, where they are known; another is as likely as not a slip.
+    pub(super) fn of_types(self, types: Option<BTreeSet<String>>) -> Self {
+        Self { types, ..self }
+    }
+
+    /// What is wrong with an event that could be read.
+    fn objection(&self, event: &Envelope) -> Option<Refused> {
+        let types = self.types.as_ref()?;
+        if types.contains(&event.message_type) {
+            return None;
+        }
+        let known = types.iter().map(String::as_str);
+        let hint = suggestion(&event.message_type, known);
+        let message = format!("no message type is called {:?}{hint}", event.message_type);
+        Some(Refused {
+            pointer: Some("/type".to_owned()),
+            message,
+        })
     }
 
     pub(super) const fn bytes_read(&self) -> u64 {
@@ -91,10 +115,13 @@ impl Lines {
                 continue;
             }
             return Ok(Some(match from_structured(text) {
-                Ok(event) => Line::Event {
-                    number,
-                    event: Box::new(event),
-                    bytes: text.len(),
+                Ok(event) => match self.objection(&event) {
+                    Some(refused) => Line::Refused { number, refused },
+                    None => Line::Event {
+                        number,
+                        event: Box::new(event),
+                        bytes: text.len(),
+                    },
                 },
                 Err(fault) => {
                     let refused = Refused {

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::config::Config;
 use crate::error::{Code, EXIT_PARTLY, Error};
 use crate::output::Output;
 use crate::store::Target;
@@ -76,7 +77,9 @@ impl Summary {
             return;
         }
         if !output.is_json() {
-            let place = pointer.as_ref().map(|pointer| format!(" {pointer}:"));
+            // Empty, it is the whole line.
+            let place = pointer.as_ref().filter(|pointer| !pointer.is_empty());
+            let place = place.map(|pointer| format!(" {pointer}:"));
             output.say(&format!(
                 "line {line}:{} {message}",
                 place.unwrap_or_default()
@@ -96,10 +99,17 @@ impl Summary {
 /// When the input, the store or the endpoint fails; with exit status 5 when lines were refused.
 pub async fn run(global: &Global, output: Output, args: &SendArgs) -> Result<(), Error> {
     let (lines, bytes) = Lines::open(&args.file).await?;
-    let sink = match &args.url {
-        Some(url) => Sink::endpoint(url, args.token_file.as_deref())?,
-        None => Sink::store(&Target::of(global)?).await?,
+    let (sink, types) = match (&args.url, &global.store) {
+        // The endpoint knows what is declared there.
+        (Some(url), _) => (Sink::endpoint(url, args.token_file.as_deref())?, None),
+        (None, Some(_)) => (Sink::store(&Target::of(global)?).await?, None),
+        (None, None) => {
+            let config = Config::load(&global.config)?;
+            let sink = Sink::store(&Target::of_config(global, &config)?).await?;
+            (sink, Some(config.contract.messages.into_keys().collect()))
+        }
     };
+    let lines = lines.of_types(types);
     let started = Instant::now();
     let mut summary = Summary::default();
     let sent = pump(

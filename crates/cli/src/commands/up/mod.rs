@@ -14,7 +14,7 @@ mod upkeep;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use onceward::{Engine, EngineOptions, Running, StartError};
@@ -31,6 +31,9 @@ use crate::store_url;
 
 use logging::LogFormat;
 use stop::Signals;
+
+/// What the listener gets to end when the engine has used all of the grace.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Options of `up`.
 #[derive(Debug, Args)]
@@ -143,11 +146,13 @@ async fn daemon<S: Store>(
     stopping.store(true, Ordering::SeqCst);
     notify::notify("STOPPING=1");
     tracing::info!(grace_ms = args.grace.as_millis(), "stopping");
+    let asked = Instant::now();
     let ending = async {
         engine.shutdown(args.grace).await;
         closing.cancel();
-        // Both end by themselves once they are told; what they were doing ends with its own limit.
-        let _ = tokio::time::timeout(args.grace, async { tokio::join!(server, tidying) }).await;
+        // Both end by themselves once they are told, but for a request that never comes to its end.
+        let left = args.grace.saturating_sub(asked.elapsed()).max(CLOSE_WITHIN);
+        let _ = tokio::time::timeout(left, async { tokio::join!(server, tidying) }).await;
     };
     tokio::select! {
         () = ending => {
