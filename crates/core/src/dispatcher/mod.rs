@@ -490,19 +490,32 @@ impl Dispatcher {
         self.is_dirty = false;
     }
 
-    /// All lanes by position.
+    /// All lanes by position. A lane that is being handed back stands by itself: what its feed
+    /// reads for the others is none of its own any more.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
-        let spans = self.feeds.iter().map(|(id, feed)| Span {
-            position: feed.done_to().clone(),
-            lanes: self
-                .lanes
-                .iter()
-                .filter(|(_, l)| l.feed == *id)
-                .map(|(number, l)| (*number, l.epoch))
-                .collect(),
-        });
-        spans.filter(|span| !span.lanes.is_empty()).collect()
+        let mut spans = Vec::new();
+        for (id, feed) in &self.feeds {
+            let lanes = self.lanes.iter().filter(|(_, l)| l.feed == *id);
+            let mut together = Span {
+                position: feed.done_to().clone(),
+                lanes: Vec::new(),
+            };
+            for (number, lane) in lanes {
+                let place = (*number, lane.epoch);
+                match &lane.cap {
+                    None => together.lanes.push(place),
+                    Some((cap, read_to)) => spans.push(Span {
+                        position: feed.lane_position(*number, *cap, read_to),
+                        lanes: vec![place],
+                    }),
+                }
+            }
+            if !together.lanes.is_empty() {
+                spans.push(together);
+            }
+        }
+        spans
     }
 }
 

@@ -542,3 +542,47 @@ fn without_a_lane_there_is_nothing_to_wait_for() {
     assert!(matches!(handed_back[..], [Command::Released(_)]));
     assert_eq!(dispatcher.deadline_ms(), None);
 }
+
+/// While a lane is handed back its feed reads on for others: what it reads of the lane is left to
+/// the next owner, and no position kept meanwhile may pass it.
+#[test]
+fn a_lane_being_handed_back_keeps_its_own_position() {
+    let mut model = Model::new(&[0, 0]);
+    let lane = lane_of(model.row(1).slot, LANES);
+    let read = Position::at(1, Snapshot::serial(1));
+    for position in model.positions.values_mut() {
+        *position = read.clone();
+    }
+    let retry = Deferral {
+        seq: 1,
+        slot: model.row(1).slot,
+        key: "k0".to_owned(),
+        kind: DeferralKind::Retry,
+        due_in_ms: Some(0),
+        spent: Spent::default(),
+        failure: None,
+    };
+    model.defer(&retry, 0);
+    let mut dispatcher = Dispatcher::new(&contract(), 1, 0);
+    for lane in [lane, (lane + 1) % LANES] {
+        let taken = model.take(lane, false, 0);
+        dispatcher.handle(0, taken);
+    }
+    let rows = model.load("k0", 64, 0);
+    let key = "k0".to_owned();
+    let runs = dispatcher.handle(0, Event::Loaded { key, rows });
+    assert!(matches!(runs[..], [Command::Run(_)]), "{runs:?}");
+    dispatcher.handle(0, Event::ReleaseLane { lane });
+    let page = Event::Page {
+        feed: 0,
+        from: read,
+        rows: vec![Arc::clone(model.row(2))],
+        next: Position::at(1, Snapshot::serial(2)),
+    };
+    dispatcher.handle(1, page);
+    let spans = dispatcher.spans();
+    let of_lane = |span: &&Span| span.lanes.iter().any(|(number, _)| *number == lane);
+    let span = spans.iter().find(of_lane).unwrap();
+    assert!(!span.position.is_past(2, 2), "{spans:?}");
+    assert!(span.position.is_past(1, 1), "{spans:?}");
+}
