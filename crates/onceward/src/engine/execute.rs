@@ -409,8 +409,16 @@ impl<S: Store> Executor<S> {
                     lease: Some(&self.lease),
                 })
                 .await?;
+            // The same message appended twice is tried once: its rows differ in their time.
+            let keys = std::slice::from_ref(&entry.key);
+            let known = self.store.known(&mut tx, self.known_request(keys)).await?;
+            let is_new = known.iter().all(Option::is_none);
             let settle = Settle {
-                ledger: std::slice::from_ref(&entry),
+                ledger: if is_new {
+                    std::slice::from_ref(&entry)
+                } else {
+                    &[]
+                },
                 clear: &[work.row.seq],
                 ..self.nothing()
             };
