@@ -179,12 +179,17 @@ impl Place {
         self.count("select count(*) from effects").await
     }
 
+    /// Waits for effects as long as more of them come.
     pub async fn until_effects(&self, count: i64) {
-        until(&format!("there are {count} effects"), || async {
-            self.effect_count().await >= count
-        })
-        .await;
-        assert_eq!(self.effect_count().await, count);
+        let mut seen = self.effect_count().await;
+        while seen < count {
+            until(&format!("more than {seen} of {count} effects"), || async {
+                self.effect_count().await > seen
+            })
+            .await;
+            seen = self.effect_count().await;
+        }
+        assert_eq!(seen, count);
     }
 
     /// Values by key, in order.
