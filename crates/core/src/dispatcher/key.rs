@@ -10,6 +10,8 @@ use crate::store::{DeferralKind, DeferredRow};
 
 /// Deferred messages of a key loaded at once.
 const LOAD_ROWS: u32 = 64;
+/// Keys loaded at the same time.
+const LOADS_MAX: usize = 16;
 
 /// When a key's first deferred message may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,10 @@ pub(super) struct Key {
     pub(super) storing: u32,
     pub(super) due: Due,
     pub(super) is_loading: bool,
+    /// It stands in the queue of keys to be loaded.
+    pub(super) is_to_load: bool,
+    /// The moment for which it stands among those that wait for theirs.
+    pub(super) waits_for_ms: Option<u64>,
     /// Its first deferred message lies beyond what was read so far.
     pub(super) awaits_read: bool,
     /// An open case holds the key.
@@ -78,6 +84,8 @@ impl Dispatcher {
             storing: 0,
             due: Due::Now,
             is_loading: false,
+            is_to_load: false,
+            waits_for_ms: None,
             awaits_read: false,
             is_case_held: false,
             is_ready: false,
@@ -107,19 +115,52 @@ impl Dispatcher {
         } else if key.is_case_held || key.awaits_read {
         } else if key.stored > 0 {
             match key.due {
-                Due::Now => {
-                    key.is_loading = true;
-                    self.out.push(Command::Load {
-                        key: name.to_string(),
-                        slot: key.slot,
-                        rows_max: LOAD_ROWS,
-                    });
+                Due::Now if !key.is_to_load => {
+                    key.is_to_load = true;
+                    self.to_load.push_back(Arc::clone(name));
                 }
-                Due::At(at_ms) => self.due.push(Reverse((at_ms, Arc::clone(name)))),
-                Due::Never => {}
+                Due::At(at_ms) if key.waits_for_ms != Some(at_ms) => {
+                    key.waits_for_ms = Some(at_ms);
+                    self.due.push(Reverse((at_ms, Arc::clone(name))));
+                }
+                Due::Now | Due::At(_) | Due::Never => {}
             }
         } else if key.is_gone() {
             self.keys.remove(name);
+        }
+    }
+
+    /// Whether the window has room for another key. A part of it is theirs, so that neither they
+    /// nor what is read can keep the other out.
+    pub(super) fn has_room_to_load(&self) -> bool {
+        let loaded = self.from_store + (self.loading + 1) * LOAD_ROWS as usize;
+        loaded <= self.window_rows / 4 && self.tracked_bytes < self.window_bytes
+    }
+
+    /// Loads keys that are due, as many as there is room for: after an outage there may be any
+    /// number of them.
+    pub(super) fn load_on(&mut self) {
+        while self.loading < LOADS_MAX && self.has_room_to_load() {
+            let Some(name) = self.to_load.pop_front() else {
+                return;
+            };
+            let Some(key) = self.keys.get_mut(&name) else {
+                continue;
+            };
+            key.is_to_load = false;
+            let is_releasing = self.lanes.get(&key.lane).is_none_or(|l| l.cap.is_some());
+            let is_busy = is_releasing || key.is_running || key.storing > 0 || key.is_loading;
+            let has_reason = key.stored > 0 && key.due == Due::Now && key.queue.is_empty();
+            if is_busy || !has_reason || key.is_case_held || key.awaits_read {
+                continue;
+            }
+            key.is_loading = true;
+            self.loading += 1;
+            self.out.push(Command::Load {
+                key: name.to_string(),
+                slot: key.slot,
+                rows_max: LOAD_ROWS,
+            });
         }
     }
 
@@ -134,6 +175,9 @@ impl Dispatcher {
             let Some(key) = self.keys.get_mut(&name) else {
                 continue;
             };
+            if key.waits_for_ms.is_some_and(|due_ms| due_ms <= self.now_ms) {
+                key.waits_for_ms = None;
+            }
             // An entry of an earlier wait says nothing any more.
             if matches!(key.due, Due::At(due_ms) if due_ms <= self.now_ms) {
                 key.due = Due::Now;
@@ -143,6 +187,7 @@ impl Dispatcher {
     }
 
     pub(super) fn loaded(&mut self, name: &str, rows: Vec<DeferredRow>) {
+        self.loading = self.loading.saturating_sub(1);
         // An answer from before a handover says nothing about the key of today.
         let Some((name, _)) = self
             .keys
@@ -246,6 +291,7 @@ impl Dispatcher {
                 spent: loaded.spent,
                 failure: loaded.failure,
                 is_stored: true,
+                is_from_store: true,
                 phase: Phase::Queued,
                 is_marking: false,
                 was_marked: false,

@@ -66,6 +66,8 @@ struct Tracked {
     spent: Spent,
     failure: Option<FailureRecord>,
     is_stored: bool,
+    /// It was loaded from the store rather than read.
+    is_from_store: bool,
     is_suspect: bool,
     must_probe: bool,
     phase: Phase,
@@ -115,6 +117,12 @@ pub struct Dispatcher {
     /// Keys to be loaded again when reading has gone on.
     awaiting_read: Vec<Arc<str>>,
     due: BinaryHeap<Reverse<(u64, Arc<str>)>>,
+    /// Keys that are due, to be loaded as there is room.
+    to_load: VecDeque<Arc<str>>,
+    /// Loads under way.
+    loading: usize,
+    /// Messages in memory that were loaded.
+    from_store: usize,
     paused_until_ms: u64,
     /// Messages still to be run one by one after an unclean takeover.
     suspects_left: u32,
@@ -159,6 +167,9 @@ impl Dispatcher {
             next_batch: 0,
             awaiting_read: Vec::new(),
             due: BinaryHeap::new(),
+            to_load: VecDeque::new(),
+            loading: 0,
+            from_store: 0,
             paused_until_ms: 0,
             suspects_left: 0,
             suspects_max: 2 * u32::from(contract.concurrency.max(1)) * batch_max,
@@ -208,6 +219,7 @@ impl Dispatcher {
         self.relieve();
         self.merge_feeds();
         self.fill();
+        self.load_on();
         self.read_on();
         self.hand_back();
         self.save();
@@ -354,6 +366,7 @@ impl Dispatcher {
                 spent: Spent::default(),
                 failure: None,
                 is_stored: false,
+                is_from_store: false,
                 is_suspect: false,
                 must_probe: false,
                 phase,
@@ -383,6 +396,7 @@ impl Dispatcher {
     fn track(&mut self, token: u64, tracked: Tracked) {
         self.tracked_bytes += tracked.row.envelope.weight();
         self.suspects_tracked += u32::from(tracked.is_suspect);
+        self.from_store += usize::from(tracked.is_from_store);
         self.tracked.insert(token, tracked);
     }
 
@@ -390,6 +404,7 @@ impl Dispatcher {
         let tracked = self.tracked.remove(&token)?;
         self.tracked_bytes -= tracked.row.envelope.weight();
         self.suspects_tracked -= u32::from(tracked.is_suspect);
+        self.from_store -= usize::from(tracked.is_from_store);
         Some(tracked)
     }
 

@@ -45,7 +45,8 @@ impl Dispatcher {
                 .get(&feed)
                 .is_some_and(|feed| feed.was_overtaken(number, lane))
         });
-        if tracked.is_stored || !was_overtaken {
+        let is_marking = std::mem::take(&mut tracked.is_marking);
+        if !is_marking && (tracked.is_stored || !was_overtaken) {
             self.untrack(token);
             return;
         }
@@ -56,7 +57,11 @@ impl Dispatcher {
             key.storing += 1;
         }
         self.busy(lane, 1);
-        self.store_held(vec![token]);
+        // A deferral that is already being written is as good, and must not come after the lane has
+        // another owner.
+        if !is_marking {
+            self.store_held(vec![token]);
+        }
     }
 
     /// Reports lanes that have become quiet.

@@ -108,11 +108,18 @@ impl Dispatcher {
             if fate == Fate::Uncertain {
                 tracked.must_probe = true;
                 tracked.is_stored = true;
-            }
-            if matches!(fate, Fate::Returned | Fate::Uncertain) {
+                // It is stored: the position may pass it.
+                let place = tracked.place.take();
+                self.settle_place(place);
+                returned.push(token);
+            } else if fate == Fate::Returned {
                 returned.push(token);
             } else if tracked.is_marking {
                 tracked.ended = Some(fate);
+                // Until the mark is there its key neither goes on nor is forgotten.
+                if let Some(key) = self.keys.get_mut(&tracked.key) {
+                    key.storing += 1;
+                }
             } else {
                 self.ended(token, fate, &mut to_clear);
             }
@@ -229,7 +236,13 @@ impl Dispatcher {
             }
             tracked.is_marking = false;
             tracked.was_marked = true;
-            match tracked.ended.take() {
+            let ended = tracked.ended.take();
+            if ended.is_some()
+                && let Some(key) = self.keys.get_mut(&name)
+            {
+                key.storing -= 1;
+            }
+            match ended {
                 None if tracked.phase == Phase::Queued => {
                     // It was given back meanwhile; its next run clears what was written.
                     tracked.is_stored = true;
@@ -281,9 +294,10 @@ impl Dispatcher {
             .flat_map(|feed| feed.oldest_unfinished(64))
             .collect();
         // A full window in which everything waits behind what runs.
-        let is_stuck = self.tracked.len() + super::PAGE_ROWS as usize > self.window_rows
-            && self.ready.is_empty()
-            && self.batches.len() < self.concurrency;
+        let is_full = self.tracked.len() + super::PAGE_ROWS as usize > self.window_rows
+            || self.tracked_bytes >= self.window_bytes
+            || !(self.to_load.is_empty() || self.has_room_to_load());
+        let is_stuck = is_full && self.ready.is_empty() && self.batches.len() < self.concurrency;
         let mut stuck_keys: BTreeSet<Arc<str>> = BTreeSet::new();
         if is_stuck {
             let waiting = self
@@ -319,3 +333,7 @@ impl Dispatcher {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,0 +1,350 @@
+//! A dispatcher by hand: what a message that is being stored means for its key and its lane.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::*;
+use crate::coalesce::BatchSeen;
+use crate::contract::{Semantics, SubscriptionContract};
+use crate::envelope::{Envelope, Payload};
+use crate::position::Snapshot;
+use crate::store::DeferredRow;
+use crate::timestamp::Timestamp;
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn contract() -> SubscriptionContract {
+    let mut contract = SubscriptionContract::new("s", &["t"], Semantics::EffectOnce);
+    contract.lanes = 1;
+    contract.concurrency = 2;
+    contract.window_rows = 1_000;
+    contract
+}
+
+fn row(seq: u64, key: &str) -> Arc<Row> {
+    let payload = Payload::Json("1".into());
+    Arc::new(Row {
+        xid: seq,
+        seq,
+        slot: crate::lane::slot_of(key),
+        recorded_at: Timestamp::from_micros(0),
+        envelope: Envelope::new(seq.to_string(), "thing", key, "t", payload),
+    })
+}
+
+fn lane_taken(lane: u16, held: Vec<HeldKey>) -> Event {
+    Event::LaneTaken {
+        taken: TakenLane {
+            lane,
+            epoch: 1,
+            position: Position::origin(1),
+            is_suspect: false,
+            not_before: None,
+        },
+        held,
+        cases: Vec::new(),
+    }
+}
+
+/// A dispatcher with the commands that nobody has carried out yet.
+struct Desk {
+    dispatcher: Dispatcher,
+    commands: VecDeque<Command>,
+    read_to: u64,
+}
+
+impl Desk {
+    fn new(contract: &SubscriptionContract, batch_max: u32, held: Vec<HeldKey>) -> Self {
+        let mut desk = Self {
+            dispatcher: Dispatcher::new(contract, batch_max, 0),
+            commands: VecDeque::new(),
+            read_to: 0,
+        };
+        desk.handle(lane_taken(0, held));
+        desk
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.commands.extend(self.dispatcher.handle(0, event));
+    }
+
+    /// Takes the first command out for which `pick` has an answer.
+    fn take<T>(&mut self, pick: impl Fn(&Command) -> Option<T>) -> Option<T> {
+        let at = self.commands.iter().position(|c| pick(c).is_some())?;
+        self.commands.remove(at).as_ref().and_then(pick)
+    }
+
+    /// Answers a read with a row for each key.
+    fn read(&mut self, keys: &[&str]) {
+        let asked = self.take(|command| match command {
+            Command::Read { feed, from } => Some((*feed, from.clone())),
+            _ => None,
+        });
+        let (feed, from) = asked.expect("it reads on");
+        let rows = keys.iter().zip(self.read_to + 1..);
+        let rows = rows.map(|(key, seq)| row(seq, key)).collect();
+        self.read_to += keys.len() as u64;
+        self.handle(Event::Page {
+            feed,
+            from,
+            rows,
+            next: Position::at(1, Snapshot::serial(self.read_to)),
+        });
+    }
+
+    fn batch_with(&mut self, key: &str) -> Option<Batch> {
+        self.take(|command| match command {
+            Command::Run(batch) => batch
+                .works
+                .iter()
+                .any(|work| work.row.envelope.key() == key)
+                .then(|| batch.clone()),
+            _ => None,
+        })
+    }
+
+    fn end(&mut self, batch: &Batch, fates: Vec<Fate>) {
+        let seen = BatchSeen {
+            messages: fates.len() as u32,
+            ..BatchSeen::default()
+        };
+        self.handle(Event::Finished {
+            batch: batch.batch,
+            fates: batch.works.iter().map(|w| w.token).zip(fates).collect(),
+            seen,
+            pause_ms: None,
+        });
+    }
+
+    /// Finishes every batch that was asked for, and those that follow.
+    fn finish_all(&mut self) {
+        self.finish_all_but("");
+    }
+
+    fn finish_all_but(&mut self, key: &str) {
+        let run = |command: &Command| match command {
+            Command::Run(batch) if batch.works[0].row.envelope.key() != key => Some(batch.clone()),
+            _ => None,
+        };
+        while let Some(batch) = self.take(run) {
+            let fates = vec![Fate::Finished; batch.works.len()];
+            self.end(&batch, fates);
+        }
+    }
+
+    fn store(&mut self) -> Option<(Vec<u64>, Vec<Deferral>)> {
+        self.take(|command| match command {
+            Command::Store { tokens, deferrals } => Some((tokens.clone(), deferrals.clone())),
+            _ => None,
+        })
+    }
+
+    fn is_released(&self) -> bool {
+        let is = |command: &Command| matches!(command, Command::Released(_));
+        self.commands.iter().any(is)
+    }
+}
+
+fn retry(work: &Work, due_in_ms: u64) -> Deferral {
+    Deferral {
+        seq: work.row.seq,
+        slot: work.row.slot,
+        key: work.row.envelope.key().to_owned(),
+        kind: DeferralKind::Retry,
+        due_in_ms: Some(due_in_ms),
+        spent: Spent::default(),
+        failure: None,
+    }
+}
+
+/// The first message of the key `slow` runs while three windows of another lane's come and go,
+/// until it is being marked; a second one of its key stands behind it. Returns the answer to the
+/// mark, which nobody has given yet.
+fn marking() -> (Desk, Batch, Event) {
+    let mut two_lanes = contract();
+    two_lanes.lanes = 2;
+    let mut desk = Desk::new(&two_lanes, 1, Vec::new());
+    desk.handle(lane_taken(1, Vec::new()));
+    let lane = |key: &str| lane_of(crate::lane::slot_of(key), 2);
+    let names = (0..).map(|i| format!("k{i}"));
+    let others = names.filter(|name| lane(name) != lane("slow"));
+    let others: Vec<String> = others.take(499).collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    desk.read(&["slow"]);
+    let slow = desk.batch_with("slow").expect("it runs");
+    let mark = loop {
+        let behind = if desk.read_to > 2_400 {
+            "slow"
+        } else {
+            others[0]
+        };
+        desk.read(&[&others[..], &[behind]].concat());
+        if let Some((tokens, deferrals)) = desk.store() {
+            assert_eq!(deferrals[0].kind, DeferralKind::Running);
+            assert_eq!(deferrals[0].key, "slow");
+            break Event::Stored { tokens };
+        }
+        desk.finish_all();
+        assert!(desk.read_to < 10_000, "it is never marked");
+    };
+    (desk, slow, mark)
+}
+
+#[test]
+fn a_message_that_fails_while_it_is_marked_as_running_holds_its_key() {
+    let (mut desk, slow, mark) = marking();
+    let deferral = retry(&slow.works[0], HOUR_MS);
+    desk.end(&slow, vec![Fate::Deferred(deferral)]);
+    desk.finish_all_but("slow");
+    assert!(desk.batch_with("slow").is_none(), "it overtook the first");
+    desk.handle(mark);
+    desk.finish_all_but("slow");
+    assert!(desk.batch_with("slow").is_none(), "it overtook the first");
+    let mut kinds = Vec::new();
+    while let Some((tokens, deferrals)) = desk.store() {
+        let slow = deferrals.iter().filter(|d| d.key == "slow");
+        kinds.extend(slow.map(|d| d.kind));
+        desk.handle(Event::Stored { tokens });
+    }
+    assert_eq!(kinds, [DeferralKind::Retry, DeferralKind::Held]);
+    desk.finish_all_but("slow");
+    assert!(desk.batch_with("slow").is_none(), "it overtook the first");
+}
+
+#[test]
+fn a_lane_is_not_handed_back_before_a_mark_is_written() {
+    let (mut desk, slow, mark) = marking();
+    let lane = lane_of(slow.works[0].row.slot, 2);
+    desk.handle(Event::ReleaseLane { lane });
+    desk.end(&slow, vec![Fate::Returned]);
+    assert!(
+        !desk.is_released(),
+        "the mark may still overwrite something"
+    );
+    desk.handle(mark);
+    assert!(desk.is_released());
+}
+
+#[test]
+fn what_is_stored_as_running_does_not_keep_the_position() {
+    let mut desk = Desk::new(&contract(), 64, Vec::new());
+    desk.read(&["a", "a"]);
+    let batch = desk.batch_with("a").expect("both run");
+    assert_eq!(batch.works.len(), 2);
+    let deferral = retry(&batch.works[0], HOUR_MS);
+    desk.end(&batch, vec![Fate::Deferred(deferral), Fate::Uncertain]);
+    let spans = desk.dispatcher.spans();
+    assert!(spans[0].position.is_past(2, 2), "{spans:?}");
+}
+
+#[test]
+fn a_window_full_of_bytes_behind_one_message_leaves_other_keys_unharmed() {
+    let mut small = contract();
+    small.window_bytes = row(1, "hot").envelope.weight() as u64 * 20;
+    let mut desk = Desk::new(&small, 1, Vec::new());
+    desk.read(&["hot"; 10]);
+    let hot = desk.batch_with("hot").expect("it runs");
+    desk.read(&["hot"; 10]);
+    let (tokens, _) = desk.store().expect("what waits behind it is parked");
+    desk.handle(Event::Stored { tokens });
+    desk.read(&["other"]);
+    assert!(desk.batch_with("other").is_some());
+    desk.end(&hot, vec![Fate::Finished]);
+}
+
+#[test]
+fn keys_that_are_due_together_are_loaded_as_the_window_allows() {
+    let keys: Vec<String> = (0..5_000).map(|i| format!("k{i}")).collect();
+    let held = keys.iter().map(|key| HeldKey {
+        key: key.clone(),
+        slot: crate::lane::slot_of(key),
+        count: 1,
+        due_in_ms: Some(0),
+    });
+    let mut desk = Desk::new(&contract(), 8, held.collect());
+    desk.read(&[]);
+    let mut loaded = 0;
+    loop {
+        let load = |command: &Command| match command {
+            Command::Load { key, .. } => Some(key.clone()),
+            _ => None,
+        };
+        while let Some(key) = desk.take(load) {
+            loaded += 1;
+            desk.handle(Event::Loaded {
+                rows: vec![DeferredRow {
+                    row: (*row(0, &key)).clone(),
+                    kind: DeferralKind::Retry,
+                    due_in_ms: Some(0),
+                    spent: Spent::default(),
+                    failure: None,
+                }],
+                key,
+            });
+            assert!(desk.dispatcher.in_memory() <= 1_000);
+        }
+        if desk.dispatcher.is_quiet() {
+            break;
+        }
+        desk.finish_all();
+    }
+    assert_eq!(loaded, 5_000, "all had their turn");
+}
+
+/// Four keys with many deferred messages, each behind one that runs for long, take up all that may
+/// be loaded.
+#[test]
+fn a_share_full_of_what_waits_leaves_room_to_load_another_key() {
+    let held = |key: &str, count| HeldKey {
+        key: key.to_owned(),
+        slot: crate::lane::slot_of(key),
+        count,
+        due_in_ms: Some(0),
+    };
+    let mut wide = contract();
+    wide.concurrency = 8;
+    let hot = ["h1", "h2", "h3", "h4"];
+    let keys = hot.map(|key| held(key, 64));
+    let mut desk = Desk::new(&wide, 1, keys.to_vec());
+    desk.handle(lane_taken(0, vec![held("other", 1)]));
+    desk.read(&[]);
+    let load = |command: &Command| match command {
+        Command::Load { key, .. } => Some(key.clone()),
+        _ => None,
+    };
+    let mut loaded = Vec::new();
+    while let Some(key) = desk.take(load) {
+        let count = if key == "other" { 1 } else { 64 };
+        let rows = (0..count).map(|_| DeferredRow {
+            row: (*row(0, &key)).clone(),
+            kind: DeferralKind::Held,
+            due_in_ms: Some(0),
+            spent: Spent::default(),
+            failure: None,
+        });
+        let rows = rows.collect();
+        loaded.push(key.clone());
+        desk.handle(Event::Loaded { key, rows });
+        desk.handle(Event::Tick);
+        assert!(loaded.len() < 10);
+    }
+    assert!(loaded.contains(&"other".to_owned()), "{loaded:?}");
+    assert!(desk.batch_with("other").is_some());
+}
+
+#[test]
+fn waiting_for_one_moment_takes_one_place() {
+    let held = HeldKey {
+        key: "a".to_owned(),
+        slot: crate::lane::slot_of("a"),
+        count: 1,
+        due_in_ms: Some(HOUR_MS),
+    };
+    let mut desk = Desk::new(&contract(), 8, vec![held]);
+    for _ in 0..100 {
+        desk.read(&["a"]);
+        let (tokens, _) = desk.store().expect("it waits behind the first");
+        desk.handle(Event::Stored { tokens });
+    }
+    assert_eq!(desk.dispatcher.due.len(), 1);
+}
