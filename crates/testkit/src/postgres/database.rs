@@ -111,11 +111,16 @@ impl TestDatabase {
     }
 }
 
-/// Drops the database, cutting sessions that are still open.
+/// Drops the database, cutting sessions that are still open. The test does not wait for it, because
+/// the server takes its time to clean up after a database.
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        // What cannot be dropped now is dropped by a later run.
-        let _ = psql(&self.server_url, &drop_statement(&self.name));
+        let (server_url, sql) = (self.server_url.clone(), drop_statement(&self.name));
+        // What cannot be dropped now is dropped by a later run, or goes with its server.
+        let clean_up = move || {
+            let _ = psql(&server_url, &sql);
+        };
+        let _ = std::thread::Builder::new().spawn(clean_up);
     }
 }
 
@@ -178,8 +183,12 @@ fn drop_leftovers(server_url: &str) {
 }
 
 fn psql(url: &str, sql: &str) -> Result<String, String> {
+    // The program itself where its place is known: Debian's in the path is a script that looks for
+    // it first, which takes longer than most statements.
+    let program = files::programs().map(|folder| folder.join("psql")).ok();
+    let program = program.filter(|program| program.exists());
     files::run(
-        Command::new("psql")
+        Command::new(program.unwrap_or_else(|| "psql".into()))
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
             .args(["--no-password", "--set=ON_ERROR_STOP=1"])
             .arg(format!("--dbname={url}"))

@@ -104,11 +104,42 @@ impl PostgresServer {
             .unwrap_or_else(|reason| panic!("no PostgreSQL for tests: {reason}"))
     }
 
+    /// Starts a streaming standby of this server, made by `pg_basebackup`, with the same settings.
+    ///
+    /// # Panics
+    /// When the copy fails or the standby does not start.
+    pub async fn standby(&self) -> Self {
+        let (source, options) = (self.url("postgres"), self.options.clone());
+        let start = move || {
+            let mut standby = Self::new(options)?;
+            files::run(
+                standby
+                    .command("pg_basebackup")
+                    .args(["--write-recovery-conf", "--wal-method=stream"])
+                    .args(["--checkpoint=fast", "--no-sync", "--no-password"])
+                    .arg(format!("--dbname={source}"))
+                    .arg("--pgdata")
+                    .arg(standby.data_folder()),
+            )?;
+            standby.serve()?;
+            Ok(standby)
+        };
+        in_background(start)
+            .await
+            .unwrap_or_else(|reason| panic!("no standby: {reason}"))
+    }
+
     /// Starts a server on the calling thread.
     pub(super) fn start_blocking(options: PostgresOptions) -> Result<Self, String> {
         files::clean_up_after_crashed_runs();
-        let programs = files::programs()?;
-        let account = files::server_account()?;
+        let mut server = Self::new(options)?;
+        server.make_data()?;
+        server.serve()?;
+        Ok(server)
+    }
+
+    /// A server without data in a folder of its own, watched.
+    fn new(options: PostgresOptions) -> Result<Self, String> {
         let folder = tempfile::Builder::new()
             .prefix(FOLDER_PREFIX)
             .permissions(fs::Permissions::from_mode(0o755))
@@ -116,24 +147,29 @@ impl PostgresServer {
             .map_err(|error| format!("no temporary folder: {error}"))?;
         let mut server = Self {
             folder,
-            programs,
-            account,
+            programs: files::programs()?,
+            account: files::server_account()?,
             options,
             port: 0,
             server: None,
             watcher: None,
         };
         server.watch()?;
-        server.prepare()?;
+        server.mark_folder()?;
+        Ok(server)
+    }
+
+    /// Runs the server on a free port.
+    fn serve(&mut self) -> Result<(), String> {
         // Between finding a free port and using it somebody else may take it.
         let mut tries_left = 5;
         loop {
-            server.port = free_port()?;
-            match server.run() {
+            self.port = free_port()?;
+            match self.run() {
                 Err(reason) if tries_left > 0 && reason.contains("could not bind") => {
                     tries_left -= 1;
                 }
-                ended => break ended.map(|()| server),
+                ended => break ended,
             }
         }
     }
@@ -240,13 +276,17 @@ impl PostgresServer {
         command
     }
 
-    fn prepare(&self) -> Result<(), String> {
+    /// Gives the folder to the server's account and writes whose it is.
+    fn mark_folder(&self) -> Result<(), String> {
         let folder = self.folder.path();
         if let Some((uid, gid)) = self.account {
             chown(folder, Some(uid), Some(gid)).map_err(|error| error.to_string())?;
         }
         fs::write(folder.join(OWNER_FILE), ProcessName::me().to_text())
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| error.to_string())
+    }
+
+    fn make_data(&self) -> Result<(), String> {
         files::run(
             self.command("initdb")
                 .args(["--auth=trust", "--username=postgres", "--encoding=UTF8"])
