@@ -218,10 +218,19 @@ impl Postgres {
             .map_err(while_doing(ACTION))?;
         let query =
             sqlx::query_scalar(include_str!("../sql/upkeep/emptied_ranges.sql")).bind(LEAVES_MAX);
-        let ranges: Vec<String> = query
+        let mut ranges: Vec<String> = query
             .fetch_all(tx.connection())
             .await
             .map_err(while_doing(ACTION))?;
+        // A statement of its own, after the last writer was seen to be over: it sees all rows that
+        // there will ever be.
+        let query =
+            sqlx::query_scalar(include_str!("../sql/upkeep/reopen_ranges.sql")).bind(self.now());
+        let reopened: Vec<String> = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
+        ranges.retain(|leaf| !reopened.contains(leaf));
         let query = sqlx::query_scalar(include_str!("../sql/upkeep/old_days.sql"))
             .bind(self.now())
             .bind(bounded_ms(retention.ledger_ms))
@@ -230,7 +239,7 @@ impl Postgres {
             .fetch_all(tx.connection())
             .await
             .map_err(while_doing(ACTION))?;
-        tx.roll_back().await;
+        tx.commit(ACTION).await?;
         report.has_more |= days.len() as i64 == LEAVES_MAX;
         for leaf in left.iter().chain(&ranges).chain(&days) {
             if !self.drop_leaf(leaf).await? {

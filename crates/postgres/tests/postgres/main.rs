@@ -9,6 +9,8 @@ mod grants;
 mod log;
 mod migrations;
 mod order;
+mod room;
+mod standby;
 mod statements;
 mod support;
 mod upkeep;

@@ -1,5 +1,8 @@
 //! The log goes by whole ranges, and no append ever waits for that.
 
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
 use onceward_core::store::Log;
 use onceward_core::store::{
     Append, Lanes, Retention, SavePosition, Schema, Span, Start, Upkeep, UpkeepReport,
@@ -96,22 +99,8 @@ async fn ex_16_a_range_goes_when_nobody_needs_it() {
         .append(&mut open, &[envelope("open", "a")])
         .await
         .unwrap();
-    let mut impatient = session(&database).await;
-    execute(&mut impatient, "set lock_timeout = '100ms'").await;
-    let round = tokio::spawn({
-        let store = store.clone();
-        async move { tidy(&store).await }
-    });
-    let mut during = 0;
-    while !round.is_finished() {
-        let message = [envelope(&format!("during-{during}"), "a")];
-        store.append(&mut impatient, &message).await.unwrap();
-        during += 1;
-        tokio::task::yield_now().await;
-    }
-    let report = round.await.unwrap();
+    let (report, during) = tidy_beside_appends(&database, &store, Retention::default()).await;
     assert_eq!((report.log_removed, report.held_back_by), (1, None));
-    assert!(during > 10, "only {during} appends beside a round");
     // The open append keeps its transaction's view of the table: the leaf cannot go yet.
     execute(&mut open, "commit").await;
     tidy(&store).await;
@@ -129,26 +118,130 @@ async fn ex_16_a_range_goes_when_nobody_needs_it() {
     assert!(!ids(&rows).contains(&"old"));
 }
 
-#[tokio::test]
+/// A `pg_dump` that is read slowly, and an append that stays open, while upkeep cuts, attaches,
+/// empties and detaches: nobody waits for anybody, and what was put off is done afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_running_dump_only_puts_it_off() {
     let (database, store, clock) = clocked().await;
-    append(&store, &[envelope("old", "a")]).await;
+    register(&store, Start::Earliest).await;
+    // Many times what a pipe holds, so that the dump cannot end before it is read.
+    let fill = "insert into onceward.outbox (id, aggregatetype, aggregateid, type, payload)
+        select 'old-' || n, 'order', 'a', 'order.accepted', to_json(repeat('x', 500))
+        from generate_series(1, 4000) n";
+    database.psql(fill).await;
     clock.advance_ms(DAY_MS);
     tidy(&store).await;
+    append(&store, &[envelope("new", "a")]).await;
+    passed(&database).await;
+    read_all(&store).await;
     clock.advance_ms(8 * DAY_MS);
-    let mut dump = session(&database).await;
-    let lock =
-        "begin isolation level repeatable read; lock table onceward.outbox in access share mode";
-    execute(&mut dump, lock).await;
-    let report = tidy(&store).await;
+
+    let dump = Dump::start(&database).await;
+    let mut open = session(&database).await;
+    execute(&mut open, "begin").await;
+    store
+        .append(&mut open, &[envelope("open", "a")])
+        .await
+        .unwrap();
+    let short = Retention {
+        ledger_ms: 2 * DAY_MS,
+        ..Retention::default()
+    };
+    let (report, during) = tidy_beside_appends(&database, &store, short).await;
+    assert_eq!((report.log_removed, report.ledger_removed), (0, 0));
+    assert_eq!(
+        report.made_ahead,
+        1 + 8,
+        "a range, and the days that passed"
+    );
     let reason = report.held_back_by.unwrap();
-    assert_eq!(report.log_removed, 0);
     assert!(reason.contains("outbox_0"), "{reason}");
-    append(&store, &[envelope("beside", "a")]).await;
-    execute(&mut dump, "select count(*) from onceward.outbox; commit").await;
-    assert_eq!(tidy(&store).await.log_removed, 1);
-    let rows = drain(&store, &mut Position::origin(1), 10).await;
-    assert_eq!(ids(&rows), ["beside"]);
+    let newest = "select max(seq) >= 2 * 68719476736 from onceward.outbox";
+    assert_eq!(database.psql(newest).await.trim(), "t", "it was cut");
+
+    let text = dump.finish().await;
+    let dumped = text.lines().filter(|line| line.contains("\told-")).count();
+    assert_eq!(dumped, 4_000, "the dump is whole");
+    assert!(text.contains("\tnew\t") && !text.contains("\tduring-"));
+    execute(&mut open, "commit").await;
+    let report = store.tidy(short).await.unwrap();
+    assert_eq!(report.held_back_by, None);
+    assert_eq!(report.log_removed, 1);
+    assert!(report.ledger_removed >= 7, "{report:?}");
+    let left = leaves(&database).await;
+    assert!(!left.contains("outbox_0"), "{left}");
+    let rows = drain(&store, &mut Position::origin(1), 10_000).await;
+    assert_eq!(rows.len(), during + 2);
+}
+
+/// A `pg_dump` in the middle of the log's rows.
+struct Dump {
+    program: Child,
+    output: BufReader<ChildStdout>,
+    text: String,
+}
+
+impl Dump {
+    /// Reads what it says until it has come to the rows: then it has locked all it will ever lock.
+    async fn start(database: &TestDatabase) -> Self {
+        let mut program = Command::new("pg_dump")
+            .arg(format!("--dbname={}", database.url()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(program.stdout.take().unwrap());
+        let mut dump = Self {
+            program,
+            output,
+            text: String::new(),
+        };
+        let read = move || {
+            while !dump.text.contains("\told-1\t") {
+                assert!(dump.output.read_line(&mut dump.text).unwrap() > 0);
+            }
+            dump
+        };
+        tokio::task::spawn_blocking(read).await.unwrap()
+    }
+
+    /// All that it says, once it has ended well.
+    async fn finish(mut self) -> String {
+        let read = move || {
+            self.output.read_to_string(&mut self.text).unwrap();
+            assert!(self.program.wait().unwrap().success());
+            self.text
+        };
+        tokio::task::spawn_blocking(read).await.unwrap()
+    }
+}
+
+/// A round of upkeep, and how many appends and ledger rows were written beside it, none of which
+/// may wait for a lock.
+async fn tidy_beside_appends(
+    database: &TestDatabase,
+    store: &Postgres,
+    retention: Retention,
+) -> (UpkeepReport, usize) {
+    let mut impatient = session(database).await;
+    execute(&mut impatient, "set lock_timeout = '100ms'").await;
+    let round = tokio::spawn({
+        let store = store.clone();
+        async move { store.tidy(retention).await.unwrap() }
+    });
+    let mut during = 0;
+    while !round.is_finished() {
+        let message = [envelope(&format!("during-{during}"), "a")];
+        store.append(&mut impatient, &message).await.unwrap();
+        let effect = format!(
+            "insert into onceward.ledger (subscription, source, type, identity, recordedtime)
+             values ('mail', 's', 't', '{during}', now() + interval '9 days')"
+        );
+        execute(&mut impatient, effect).await;
+        during += 1;
+        tokio::task::yield_now().await;
+    }
+    assert!(during > 10, "only {during} appends beside a round");
+    (round.await.unwrap(), during)
 }
 
 #[tokio::test]
