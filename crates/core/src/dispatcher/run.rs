@@ -178,7 +178,13 @@ impl Dispatcher {
             match fate {
                 Fate::Deferred(deferral) => {
                     key.stored += 1;
-                    key.due = Due::after(now_ms, deferral.due_in_ms);
+                    // The first of several says how long, and even no time at all is to be waited
+                    // for: what is queued comes after it.
+                    if key.due == Due::Now {
+                        let wait_ms = deferral.due_in_ms;
+                        key.due =
+                            wait_ms.map_or(Due::Never, |ms| Due::At(now_ms.saturating_add(ms)));
+                    }
                 }
                 Fate::Quarantined { holds_key } => key.is_case_held |= holds_key,
                 Fate::Finished | Fate::Returned | Fate::Uncertain => {}

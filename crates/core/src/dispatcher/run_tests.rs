@@ -291,6 +291,38 @@ fn keys_that_are_due_together_are_loaded_as_the_window_allows() {
     assert_eq!(loaded, 5_000, "all had their turn");
 }
 
+#[test]
+fn what_is_deferred_to_this_moment_goes_before_what_is_queued() {
+    let mut desk = Desk::new(&contract(), 16, Vec::new());
+    desk.read(&["a", "a", "a"]);
+    let batch = desk.batch_with("a").expect("the first two run");
+    assert_eq!(batch.works.len(), 2);
+    let deferral = retry(&batch.works[1], 0);
+    let quarantined = Fate::Quarantined { holds_key: false };
+    desk.end(&batch, vec![quarantined, Fate::Deferred(deferral)]);
+    assert!(desk.batch_with("a").is_none(), "the third overtook");
+    let (tokens, _) = desk.store().expect("it waits aside");
+    desk.handle(Event::Stored { tokens });
+    desk.handle(Event::Tick);
+    let is_load = |command: &Command| matches!(command, Command::Load { .. });
+    assert!(desk.commands.iter().any(is_load));
+}
+
+#[test]
+fn the_first_of_several_says_how_long_a_key_waits() {
+    let mut desk = Desk::new(&contract(), 16, Vec::new());
+    desk.read(&["a", "a", "a"]);
+    let batch = desk.batch_with("a").expect("the first two run");
+    let fates = [HOUR_MS, 0].into_iter().zip(&batch.works);
+    let fates = fates.map(|(wait_ms, work)| Fate::Deferred(retry(work, wait_ms)));
+    desk.end(&batch, fates.collect());
+    let (tokens, _) = desk.store().expect("the third waits behind them");
+    desk.handle(Event::Stored { tokens });
+    assert_eq!(desk.dispatcher.due.len(), 1);
+    let at_ms = desk.dispatcher.due.peek().map(|Reverse((at_ms, _))| *at_ms);
+    assert_eq!(at_ms, Some(HOUR_MS));
+}
+
 /// Four keys with many deferred messages, each behind one that runs for long, take up all that may
 /// be loaded.
 #[test]
