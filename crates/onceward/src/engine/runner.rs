@@ -73,8 +73,8 @@ pub(super) struct Runner<S: Store> {
     tasks: JoinSet<()>,
     positions: watch::Sender<Vec<Span>>,
     is_draining: bool,
-    /// Rows still to be read that may have been read before, by an owner that ended uncleanly:
-    /// those that became cases are left out.
+    /// Rows still to be read that may have been read before, by an earlier owner:
+    /// those that became cases, or have had their effect, are left out.
     rereading: u64,
 }
 
@@ -200,6 +200,9 @@ impl<S: Store> Runner<S> {
                 for taken in lanes {
                     if taken.is_suspect {
                         self.rereading += SPAN_WINDOWS * window;
+                    } else {
+                        // An owner that left in a hurry kept an older position.
+                        self.rereading = self.rereading.max(SPAN_WINDOWS * window);
                     }
                     self.prepare(taken);
                 }
@@ -298,12 +301,14 @@ impl<S: Store> Runner<S> {
         let (reader, to_self) = (Arc::clone(&self.reader), self.to_self.clone());
         let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
         let is_rereading = self.rereading > 0;
+        let executor = Arc::clone(&self.executor);
         self.reads.spawn(async move {
             let read = async {
                 let page = reader.read(from).await?;
                 let mut rows = page.rows.clone();
                 if is_rereading {
                     leave_cases_out(&store, &runtime.contract.name, &mut rows).await?;
+                    executor.leave_done_out(&mut rows).await?;
                 }
                 let (from, next) = (page.from.clone(), page.next.clone());
                 Ok(Event::Page {

@@ -7,15 +7,17 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
-use onceward_core::LedgerKey;
 use onceward_core::coalesce::Plan;
 use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::disposition::after_death;
 use onceward_core::store::{Begin, Deferral, DeferralKind, End, Settle, Store, StoreError};
+use onceward_core::{LedgerEntry, LedgerKey, Row};
 
 use super::execute::{Executor, Stop};
 use super::tally::Tally;
+use crate::digest::digest_of;
 use crate::subscription::Handler;
 
 /// Messages that share a commit of start rows.
@@ -114,20 +116,22 @@ impl<S: Store> Executor<S> {
         if blocked.contains(self.key_of(work)) {
             return Ok(());
         }
-        if is_known {
-            // The usual way finds it known and checks its payload.
-            return self.run_single(works, index, tally).await;
-        }
-        let _alone = self.suspects.lock().await;
-        if after_death(&self.runtime.contract.retry, work.spent).is_none() {
-            self.start_rows(std::slice::from_ref(work)).await?;
-        }
-        let mut started = works.to_vec();
-        started[index].is_stored = true;
-        let result = self.run_single(&started, index, tally).await;
-        if tally.fates[index] == Fate::Returned {
-            tally.fates[index] = Fate::Uncertain;
-        }
+        let result = if is_known {
+            // The usual way finds it known and checks its payload: it may still become a case.
+            self.run_single(works, index, tally).await
+        } else {
+            let _alone = self.suspects.lock().await;
+            if after_death(&self.runtime.contract.retry, work.spent).is_none() {
+                self.start_rows(std::slice::from_ref(work)).await?;
+            }
+            let mut started = works.to_vec();
+            started[index].is_stored = true;
+            let result = self.run_single(&started, index, tally).await;
+            if tally.fates[index] == Fate::Returned {
+                tally.fates[index] = Fate::Uncertain;
+            }
+            result
+        };
         if matches!(
             tally.fates[index],
             Fate::Deferred(_) | Fate::Quarantined { .. }
@@ -137,21 +141,47 @@ impl<S: Store> Executor<S> {
         result
     }
 
+    /// Takes rows out that have had their effect, when the log is read again. Nothing is left to be
+    /// done for them, so they must not wait behind what holds their key. One with another payload
+    /// under its identity stays: it becomes a case.
+    pub(super) async fn leave_done_out(&self, rows: &mut Vec<Arc<Row>>) -> Result<(), StoreError> {
+        let handlers = &self.runtime.handlers;
+        let is_its = |row: &&Arc<Row>| handlers.contains_key(&row.envelope.message_type);
+        let own: Vec<&Arc<Row>> = rows.iter().filter(is_its).collect();
+        if !self.has_ledger() || own.is_empty() {
+            return Ok(());
+        }
+        let identity = self.runtime.identity;
+        let keys: Vec<LedgerKey> = own.iter().map(|row| LedgerKey::of(row, identity)).collect();
+        let known = self.look_up(&keys).await?;
+        let done = own.iter().zip(known).filter(|(row, entry)| {
+            let is_same = |earlier| earlier == digest_of(row.envelope.payload.as_bytes());
+            entry
+                .as_ref()
+                .is_some_and(|entry| entry.digest.is_none_or(is_same))
+        });
+        let done: BTreeSet<u64> = done.map(|(row, _)| row.seq).collect();
+        rows.retain(|row| !done.contains(&row.seq));
+        Ok(())
+    }
+
+    async fn look_up(&self, keys: &[LedgerKey]) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+        let mut tx = self
+            .store
+            .begin(Begin {
+                lease: Some(&self.lease),
+            })
+            .await?;
+        let known = self.store.known(&mut tx, self.known_request(keys)).await?;
+        self.store.end(tx, End::RollBack).await?;
+        Ok(known)
+    }
+
     /// Which messages' effects are there already.
     async fn known(&self, works: &[Work]) -> Result<BTreeSet<usize>, Stop> {
         let keys: Vec<LedgerKey> = works.iter().map(|work| self.ledger_key(work)).collect();
-        let look = async {
-            let mut tx = self
-                .store
-                .begin(Begin {
-                    lease: Some(&self.lease),
-                })
-                .await?;
-            let known = self.store.known(&mut tx, self.known_request(&keys)).await?;
-            self.store.end(tx, End::RollBack).await?;
-            Ok::<_, StoreError>(known)
-        };
-        let known = look.await.map_err(|error| self.stop_for(&error))?;
+        let known = self.look_up(&keys).await;
+        let known = known.map_err(|error| self.stop_for(&error))?;
         let found = known
             .iter()
             .enumerate()
