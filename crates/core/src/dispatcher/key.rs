@@ -45,6 +45,8 @@ pub(super) struct Key {
     pub(super) storing: u32,
     pub(super) due: Due,
     pub(super) is_loading: bool,
+    /// Something of it was written while it is being loaded: the answer may not have it.
+    pub(super) is_load_stale: bool,
     /// It stands in the queue of keys to be loaded.
     pub(super) is_to_load: bool,
     /// The moment for which it stands among those that wait for theirs.
@@ -84,6 +86,7 @@ impl Dispatcher {
             storing: 0,
             due: Due::Now,
             is_loading: false,
+            is_load_stale: false,
             is_to_load: false,
             waits_for_ms: None,
             awaits_read: false,
@@ -205,9 +208,13 @@ impl Dispatcher {
             // The lane's next owner loads them.
             return;
         }
-        if let Some(key) = self.keys.get_mut(&name).filter(|key| key.storing > 0) {
-            // What is being written may belong in front of what was loaded: load again after it.
+        if let Some(key) = self.keys.get_mut(&name)
+            && (key.storing > 0 || key.is_load_stale)
+        {
+            // What is being written, or was meanwhile, may be missing: load again after it.
             key.is_loading = false;
+            key.is_load_stale = false;
+            self.key_changed(&name);
             return;
         }
         let now_ms = self.now_ms;

@@ -235,6 +235,7 @@ impl Dispatcher {
             if !tracked.is_marking {
                 if let Some(key) = self.keys.get_mut(&name) {
                     key.storing -= 1;
+                    key.is_load_stale = key.is_loading;
                 }
                 self.untrack(token);
                 self.busy(lane, -1);

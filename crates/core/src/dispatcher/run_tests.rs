@@ -380,3 +380,28 @@ fn waiting_for_one_moment_takes_one_place() {
     }
     assert_eq!(desk.dispatcher.due.len(), 1);
 }
+
+/// An answer that was under way while something of its key was stored lacks it.
+#[test]
+fn what_is_stored_while_its_key_is_loaded_is_not_forgotten() {
+    let held = HeldKey {
+        key: "k".to_owned(),
+        slot: crate::lane::slot_of("k"),
+        count: 1,
+        due_in_ms: Some(0),
+    };
+    let mut desk = Desk::new(&contract(), 1, vec![held]);
+    let load = |command: &Command| matches!(command, Command::Load { .. }).then_some(());
+    assert!(desk.take(load).is_some());
+    desk.read(&["k", "k"]);
+    let (tokens, deferrals) = desk.store().expect("what comes behind is stored");
+    assert_eq!(deferrals.len(), 2);
+    desk.handle(Event::Stored { tokens });
+    desk.handle(Event::Loaded {
+        key: "k".to_owned(),
+        rows: Vec::new(),
+    });
+    assert!(desk.take(load).is_some(), "it is loaded again");
+    desk.read(&["k"]);
+    assert!(desk.batch_with("k").is_none(), "what follows has to wait");
+}
