@@ -75,7 +75,13 @@ impl Effects for Postgres {
         deferrals::put(connection, request.subscription, request.defer, self.now()).await?;
         deferrals::clear(connection, request.subscription, request.clear).await?;
         self.append(connection, request.append).await?;
-        tx.was_lent = false;
+        // A statement of ours would have failed in a transaction that has failed.
+        let is_empty = request.ledger.is_empty()
+            && request.cases.is_empty()
+            && request.defer.is_empty()
+            && request.clear.is_empty()
+            && request.append.is_empty();
+        tx.was_lent &= is_empty;
         Ok(Settled { ledger_rows })
     }
 

@@ -119,6 +119,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                 Err(StepFailed::Broken(index, failure)) => {
                     return PieceRan::FailedAt(index, failure);
                 }
+                Err(StepFailed::BrokenUnknown) => return PieceRan::Failed,
                 Err(StepFailed::Unknown) => {
                     let _ = self.store().end(cx.tx, End::RollBack).await;
                     return PieceRan::Failed;
@@ -364,7 +365,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             Ran::Broken(failure) if is_single => {
                 return Err(StepFailed::Broken(run.start, failure));
             }
-            Ran::Broken(_) => return Err(StepFailed::Ran(PieceRan::Failed)),
+            Ran::Broken(_) => return Err(StepFailed::BrokenUnknown),
             Ran::Returned(Err(failure)) => self.judge(run.start, failure)?,
         };
         if is_single && failure.class() == Class::Rejected {
@@ -448,6 +449,9 @@ enum StepFailed {
     Broken(usize, Failure),
     /// One of several failed.
     Unknown,
+    /// One of several failed and the transaction is unusable: asked to roll back, the server would
+    /// first go on with what it was given.
+    BrokenUnknown,
     /// The attempt is over.
     Ran(PieceRan),
 }

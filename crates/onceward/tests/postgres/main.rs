@@ -17,6 +17,7 @@ mod worker;
 
 mod coalescing;
 mod crowd;
+mod ends;
 mod fleet;
 mod hostile;
 mod identity;
