@@ -102,7 +102,11 @@ impl Lanes for Postgres {
             .map_err(while_doing(TAKE))?;
         let offers: Result<Vec<_>, StoreError> = rows.iter().map(read_offer).collect();
         let mut offers = offers?;
-        offers.retain(|offer| offer.kept.owner.is_none() || offer.owner_ended);
+        // One that is the member's already was taken without its knowledge: an answer was lost.
+        offers.retain(|offer| match &offer.kept.owner {
+            Some(owner) => offer.owner_ended || *owner == request.lease.member,
+            None => true,
+        });
         let taken = give(tx.connection(), &request, &offers).await?;
         stop_running(tx.connection(), request.subscription, &offers, self.now()).await?;
         tx.commit(TAKE).await?;

@@ -211,6 +211,8 @@ impl Sqlite {
         };
         let is_mine = found.owner.as_deref() == Some(request.lease.member.as_str());
         if is_mine {
+            // It was taken before, but the answer was lost, and with it whether it is suspect.
+            found.is_suspect = true;
             return Ok(Some(found.taken(lane)));
         }
         if found.owner.is_some() && found.owner_is_live {

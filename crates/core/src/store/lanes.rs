@@ -71,7 +71,8 @@ pub struct Survey {
     pub lanes: Vec<LaneState>,
 }
 
-/// Takes lanes that are free or whose owner's lease has run out.
+/// Takes lanes that are free or whose owner's lease has run out. A lane that is the member's
+/// already, because an answer was lost, is given again, as suspect.
 #[derive(Clone, Debug)]
 pub struct Take<'a> {
     /// Who takes.

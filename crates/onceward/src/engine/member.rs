@@ -1,7 +1,7 @@
 //! One process in a fleet: its lease, its share of the lanes, and starting anew when the lease is
 //! lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ enum Ended {
 /// A runner's channel and the lanes it was given.
 struct Given {
     notes: mpsc::UnboundedSender<Note>,
+    /// Lanes it was told of and that are still the member's.
+    lanes: BTreeSet<u16>,
     /// Being handed back: not to be asked for again.
     releasing: Vec<u16>,
 }
@@ -149,6 +151,7 @@ impl<S: Store> Fleet<S> {
                 name.clone(),
                 Given {
                     notes,
+                    lanes: BTreeSet::new(),
                     releasing: Vec::new(),
                 },
             );
@@ -176,6 +179,11 @@ impl<S: Store> Fleet<S> {
                     Some(RunnerReport::Fenced) | None => return Ended::LeaseLost,
                     Some(RunnerReport::Drained) => {}
                 },
+                // It reports why before it ends, unless it panicked.
+                Some(_) = runners.join_next() => {
+                    tracing::error!("a runner ended by itself; joining anew");
+                    return Ended::LeaseLost;
+                }
                 _ = self.control.changed() => {}
             }
             let told = *self.control.borrow();
@@ -217,7 +225,11 @@ impl<S: Store> Fleet<S> {
             .map_err(late)??;
         self.report.send_modify(|state| state.trouble = None);
         for (name, given) in given {
-            let plan = plan(lease, &survey, name);
+            let mut plan = plan(lease, &survey, name);
+            let owned = owned(lease, &survey, name);
+            given.lanes.retain(|lane| owned.contains(lane));
+            // Taken once, but the answer was lost.
+            plan.take.extend(owned.difference(&given.lanes));
             let release: Vec<u16> = plan
                 .release
                 .into_iter()
@@ -235,6 +247,7 @@ impl<S: Store> Fleet<S> {
                 };
                 let taken = self.store.take(take).await?;
                 if !taken.is_empty() {
+                    given.lanes.extend(taken.iter().map(|taken| taken.lane));
                     let _ = given.notes.send(Note::Taken(taken));
                 }
             }
@@ -288,6 +301,14 @@ impl<S: Store> Fleet<S> {
             state.lanes.values_mut().for_each(Vec::clear);
         });
     }
+}
+
+/// The member's lanes of a subscription.
+fn owned(lease: &Lease, survey: &Survey, subscription: &str) -> BTreeSet<u16> {
+    let lanes = survey.lanes.iter();
+    let of_subscription = lanes.filter(|lane| lane.subscription == subscription);
+    let owned = of_subscription.filter(|lane| lane.owner.as_ref() == Some(&lease.member));
+    owned.map(|lane| lane.lane).collect()
 }
 
 fn plan(lease: &Lease, survey: &Survey, subscription: &str) -> onceward_core::lane::Balance {

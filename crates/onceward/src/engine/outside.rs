@@ -44,13 +44,18 @@ impl<S: Store> Executor<S> {
         } else {
             self.call(work, call).await?
         };
-        match answer {
+        let fate = match answer {
             Ok(answer) => self.conclude(work, call, answer).await,
             Err(failure) if failure.class() == Class::Rejected => {
                 let reply = Some(rejection_of(&failure));
                 self.reject(work, reply).await
             }
             Err(failure) => self.dispose(work, &failure, call.can_probe()).await,
+        };
+        match fate {
+            // The intent is there and the call was made, but not what became of it.
+            Err(Stop::Trouble) => Ok(Fate::Uncertain),
+            fate => fate,
         }
     }
 

@@ -73,6 +73,8 @@ pub(super) struct Runner<S: Store> {
     tasks: JoinSet<()>,
     positions: watch::Sender<Vec<Span>>,
     is_draining: bool,
+    /// Lanes that are being looked up, and whether they are to be handed back again.
+    looked_up: BTreeMap<u16, bool>,
     /// Rows still to be read that may have been read before, by an earlier owner:
     /// those that became cases, or have had their effect, are left out.
     rereading: u64,
@@ -117,6 +119,7 @@ impl<S: Store> Runner<S> {
             tasks,
             positions,
             is_draining: false,
+            looked_up: BTreeMap::new(),
             rereading: 0,
         };
         (runner, sender)
@@ -186,13 +189,19 @@ impl<S: Store> Runner<S> {
         match note {
             Note::Event(event) => {
                 let event = *event;
-                let has_lane = matches!(event, Event::LaneTaken { .. });
+                let lane = match &event {
+                    Event::LaneTaken { taken, .. } => Some(taken.lane),
+                    _ => None,
+                };
                 if let Event::Page { rows, .. } = &event {
                     self.rereading = self.rereading.saturating_sub(rows.len() as u64);
                 }
                 self.handle(event);
-                if has_lane {
+                if let Some(lane) = lane {
                     self.report_lanes();
+                    if self.looked_up.remove(&lane) == Some(true) || self.is_draining {
+                        self.handle(Event::ReleaseLane { lane });
+                    }
                 }
             }
             Note::Taken(lanes) => {
@@ -204,11 +213,15 @@ impl<S: Store> Runner<S> {
                         // An owner that left in a hurry kept an older position.
                         self.rereading = self.rereading.max(SPAN_WINDOWS * window);
                     }
+                    self.looked_up.insert(taken.lane, false);
                     self.prepare(taken);
                 }
             }
             Note::Release(lanes) => {
                 for lane in lanes {
+                    if let Some(is_unwanted) = self.looked_up.get_mut(&lane) {
+                        *is_unwanted = true;
+                    }
                     self.handle(Event::ReleaseLane { lane });
                 }
             }

@@ -86,6 +86,10 @@ impl<S: Store> Executor<S> {
         let result = self
             .run_plan(&started, Plan::new(started.len()), 0, &mut own)
             .await;
+        let result = match result {
+            Ok(()) => self.put_back(&started, &mut own).await,
+            stopped => stopped,
+        };
         for (index, fate) in indices.into_iter().zip(own.fates) {
             let fate = if fate == Fate::Returned {
                 Fate::Uncertain
@@ -102,6 +106,30 @@ impl<S: Store> Executor<S> {
         tally.seen.rollbacks += own.seen.rollbacks;
         tally.seen.handlers_us += own.seen.handlers_us;
         result
+    }
+
+    /// What waits behind another of its group that failed has not run: the next death is not its
+    /// own.
+    async fn put_back(&self, started: &[Work], own: &mut Tally) -> Result<(), Stop> {
+        let is_back = |(_, fate): &(&Work, &Fate)| **fate == Fate::Returned;
+        let back = started.iter().zip(&own.fates).filter(is_back);
+        let deferrals: Vec<Deferral> = back
+            .map(|(work, _)| self.deferral(work, work.spent, work.failure.clone()))
+            .collect();
+        if deferrals.is_empty() {
+            return Ok(());
+        }
+        let settle = Settle {
+            defer: &deferrals,
+            ..self.nothing()
+        };
+        let recorded = self.record(settle).await;
+        recorded.map_err(|error| self.stop_for(&error))?;
+        let mut deferrals = deferrals.into_iter();
+        for fate in own.fates.iter_mut().filter(|f| **f == Fate::Returned) {
+            *fate = deferrals.next().map_or(Fate::Returned, Fate::Deferred);
+        }
+        Ok(())
     }
 
     async fn run_suspect<'w>(
