@@ -296,17 +296,24 @@ on_both_stores! {
         let all: BTreeMap<_, _> = carried().into_iter().filter(|(name, _)| shown.contains(name)).collect();
         let lines: String = all.iter().map(|(name, data)| event(name, "order.accepted", name, data)).collect();
         place.run_with_input(&["send"], lines).ended(0);
-        for (name, data) in all {
-            place.watch(name, 1);
-            let case = place.state_of(name)["case_id"].to_string();
-            for args in [vec!["--json"], vec![]] {
-                let args = [vec!["quarantine", "show", &case, "--reveal"], args].concat();
-                let ran = place.run(&args).ended(0);
-                // As JSON, what is nested too deeply for a reader is a text.
-                let is_there = ran.out.contains(&data)
-                    || serde_json::from_str::<Value>(&ran.out).is_ok_and(|v| v["data_text"] == data.as_str());
-                assert!(is_there, "{name}: {ran:#?}");
-            }
+        let cases = place.until("there are all cases", || {
+            let listed = place.run(&["quarantine", "list", "--json"]).ended(0).json();
+            let cases = listed["cases"].as_array().unwrap().clone();
+            (cases.len() == all.len()).then_some(cases)
+        });
+        for (n, case) in cases.iter().enumerate() {
+            let name = case["message"]["id"].as_str().unwrap();
+            let data = &all[name];
+            let id = case["case_id"].to_string();
+            let mut args = vec!["quarantine", "show", &id, "--reveal"];
+            // Half of them as JSON.
+            args.extend((n % 2 == 0).then_some("--json"));
+            let ran = place.run(&args).ended(0);
+            // As JSON, what is nested too deeply for a reader is a text.
+            let is_there = ran.out.contains(data)
+                || serde_json::from_str::<Value>(&ran.out)
+                    .is_ok_and(|shown| shown["data_text"] == data.as_str());
+            assert!(is_there, "{name}: {ran:#?}");
         }
         assert_eq!(daemon.stop(), 0);
     }
