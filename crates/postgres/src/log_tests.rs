@@ -2,6 +2,7 @@ use onceward_core::store::{
     Declared, Join, Lanes, Lease, Renew, Retention, Schema, Span, Start, Take, Upkeep,
 };
 use onceward_testkit::postgres::TestDatabase;
+use sqlx::Connection as _;
 
 use super::*;
 
@@ -140,14 +141,17 @@ async fn own(store: &Postgres) -> (Lease, Vec<(u16, u64)>) {
     (lease, lanes)
 }
 
-/// What a page costs with all that is kept around it: the place to begin, the page itself, the
-/// position, a heartbeat, and looking both up again as a successor would.
-async fn round_buffers(store: &Postgres, lease: &Lease) -> u64 {
+/// What a page costs, and what is kept around it: the place to begin, the position, a heartbeat, and
+/// looking both up again as a successor would.
+async fn round_buffers(store: &Postgres, lease: &Lease) -> Vec<u64> {
+    let analyze = "analyze onceward.positions, onceward.heartbeats, onceward.members";
+    sqlx::query(analyze).execute(store.pool()).await.unwrap();
     let position = quiet_head(store).await;
     fill(store, 100).await;
     // The first look at a page also settles which of its rows are committed.
     page_buffers(store, &position, 10).await;
-    let mut sum = page_buffers(store, &position, 10).await;
+    let mut round = vec![page_buffers(store, &position, 10).await];
+    let mut connection = store.pool().acquire().await.unwrap();
     let fence = lease.fence.to_string();
     let [sub, member, spans] = [SUB, MEMBER, "[]"].map(str::to_owned);
     for statement in [
@@ -166,17 +170,17 @@ async fn round_buffers(store: &Postgres, lease: &Lease) -> u64 {
         include_str!("../sql/lanes/members.sql").replace("$1", "null"),
     ] {
         let explain = explained(&statement);
-        // A page of a table that fills up in just this moment costs more once.
+        // The first time it also reads the catalogue, and a table's page may just fill up.
         let mut costs = Vec::new();
         for _ in 0..3 {
-            let mut tx = store.pool().begin().await.unwrap();
+            let mut tx = connection.begin().await.unwrap();
             let query = sqlx::raw_sql(sqlx::AssertSqlSafe(explain.clone()));
             costs.push(counted(&query.fetch_all(&mut *tx).await.unwrap()).1);
             tx.rollback().await.unwrap();
         }
-        sum += costs.into_iter().min().unwrap();
+        round.extend(costs.into_iter().min());
     }
-    sum
+    round
 }
 
 /// Reads what was appended in small pages, with a position saved and a heartbeat after each.
@@ -228,20 +232,22 @@ async fn ex_18_a_page_costs_the_same_while_a_snapshot_is_pinned() {
     store.migrate().await.unwrap();
     let owner = own(&store).await;
     let mut position = quiet_head(&store).await;
-    // So that all tables and indexes have their usual shape.
-    read_in_small_pages(&store, &mut position, &owner, 500).await;
     let mut pinned = store.pool().begin_with(PIN).await.unwrap();
     let write = "select pg_current_xact_id(), count(*) from onceward.outbox";
     sqlx::query(write).execute(&mut *pinned).await.unwrap();
-    let before = round_buffers(&store, &owner.0).await as f64;
+    // So that all tables and indexes have their usual shape, dead rows included.
+    read_in_small_pages(&store, &mut position, &owner, 350).await;
+    let before = round_buffers(&store, &owner.0).await;
     let rows = read_in_small_pages(&store, &mut position, &owner, 1_000).await;
     assert!(rows >= 4_000, "{rows} rows");
     let dead = "select min(revision) > 1000 from onceward.positions";
     assert_eq!(database.psql(dead).await.trim(), "t", "old records went");
-    let after = round_buffers(&store, &owner.0).await as f64;
+    let after = round_buffers(&store, &owner.0).await;
+    // One more where an index has grown by a level.
+    let is_close = |(before, after): (&u64, &u64)| *after as f64 <= 1.1 * *before as f64 + 1.0;
     assert!(
-        after <= 1.15 * before,
-        "{before} buffers, then {after} with {rows} rows read in between"
+        before.iter().zip(&after).all(is_close),
+        "{before:?} buffers, then {after:?} with {rows} rows read in between"
     );
     pinned.rollback().await.unwrap();
 }
