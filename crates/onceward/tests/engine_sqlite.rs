@@ -1,5 +1,7 @@
 //! The engine on SQLite: once, in order, whatever fails.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;
