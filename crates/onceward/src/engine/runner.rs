@@ -336,6 +336,11 @@ impl<S: Store> Runner<S> {
                 Err(error) => {
                     let error: StoreError = error;
                     warn(&error, "the log cannot be read");
+                    // Only lanes taken anew have positions of another era.
+                    if error.kind() == StoreErrorKind::WrongEra {
+                        let _ = to_self.send(Note::Fenced);
+                        return;
+                    }
                     tokio::time::sleep(Duration::from_millis(500)).await;
                     Event::ReadFailed { feed }
                 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use onceward::core::store::Schema;
 use onceward::postgres::Postgres;
 use onceward::{Boxed, Context, Failure, RetryPolicy, Semantics, Subscription};
 
-use crate::place::{Place, RETRY, Thing, calm, handler, record, until};
+use crate::place::{Place, RETRY, Thing, calm, handler, hasty, record, until};
 
 /// PostgreSQL undoes the whole transaction after an error, whoever ignores it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,5 +64,25 @@ async fn a_batch_that_takes_too_long_is_not_waited_for() {
     })
     .await;
     place.until_effects(3).await;
+    engine.shutdown(Duration::from_secs(5)).await;
+}
+
+/// A new era may be started while processes are at work: they take their lanes anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_era_is_gone_over_to_by_whoever_is_at_work() {
+    let place = Place::new().await;
+    place.append_things(&[("a", "1"), ("b", "1")]).await;
+    let work = handler(|cx, thing| -> Boxed<'_, _> {
+        Box::pin(async move {
+            record(cx, "work", &thing).await?;
+            Ok(thing.value)
+        })
+    });
+    let work = Subscription::new("work", Semantics::EffectOnce).on::<Thing, _>(work);
+    let engine = place.start(hasty(), work).await;
+    place.until_effects(2).await;
+    place.store.start_era().await.unwrap();
+    place.append_things(&[("a", "2"), ("b", "2")]).await;
+    place.until_effects(4).await;
     engine.shutdown(Duration::from_secs(5)).await;
 }
