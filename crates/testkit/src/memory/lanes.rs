@@ -153,9 +153,10 @@ impl MemoryStore {
         let now = self.shared.clock.now();
         let place = (request.subscription.to_owned(), number);
         let owner = state.lanes.get(&place)?.owner.clone();
-        if let Some(owner) = &owner {
+        let is_mine = owner.as_deref() == Some(request.lease.member.as_str());
+        if let Some(owner) = owner.as_ref().filter(|_| !is_mine) {
             let holds = state.members.get(owner).is_some_and(|m| m.is_live(now));
-            if holds || *owner == request.lease.member {
+            if holds {
                 return None;
             }
             if !self.shared.has(Defect::NoFence) {

@@ -88,8 +88,8 @@ fn tidy_log(
     report.log_removed = gone.len() as u64;
 }
 
-/// Whether the message of a ledger row may be read again: as long as no position is past it, its
-/// record stays, however old.
+/// Whether the message of a ledger row may be read again: as long as no position is past it, or it is
+/// deferred, its record stays, however old.
 fn may_come_again(state: &State, place: &LedgerPlace) -> bool {
     let Some(subscription) = state.subscriptions.get(&place.subscription) else {
         return false;
@@ -106,7 +106,10 @@ fn may_come_again(state: &State, place: &LedgerPlace) -> bool {
                 &LedgerKey::of(row, *identity),
             ) == *place
         });
-        is_its && !is_past(state, &place.subscription, subscription, row)
+        let deferral = (place.subscription.clone(), row.seq);
+        is_its
+            && (state.tables.deferrals.contains_key(&deferral)
+                || !is_past(state, &place.subscription, subscription, row))
     })
 }
 

@@ -3,6 +3,7 @@
 //! Most defects stand where the store is called, so that the engine's own code stays as it is and
 //! behaves as if it, or the store, did the wrong thing.
 
+use std::future::Future;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub enum Defect {
     RedeliveryCountLost,
     /// A lane is handed over while its owner still works on it.
     HandsOverEarly,
+    /// Whether a lease is over is judged by the clock of the process that wants its lanes.
+    ClaimsByOwnClock,
     /// A process that stops hands its lanes back as if all it had read were done.
     DropsBuffer,
     /// The store is wrong.
@@ -52,6 +55,7 @@ impl Defect {
             Self::HalfApplies,
             Self::RedeliveryCountLost,
             Self::HandsOverEarly,
+            Self::ClaimsByOwnClock,
             Self::DropsBuffer,
         ];
         own.into_iter()
@@ -235,6 +239,23 @@ impl SimStore {
                 .map(|lane| (subscription.to_owned(), lane.clone()));
             remembered.taken.extend(lanes);
         }
+    }
+
+    /// Does something by the database's clock, or by the process's own.
+    pub(super) async fn by_its_clock<T>(
+        &self,
+        doing: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if !self.is(Defect::ClaimsByOwnClock) {
+            return doing.await;
+        }
+        let clock = &self.process.world.clock;
+        let now = clock.now();
+        clock.set(now.plus_millis(self.process.skew_ms));
+        // The store in memory does not wait here.
+        let done = doing.await;
+        clock.set(now);
+        done
     }
 
     /// Hands a lane over behind its owner's back.

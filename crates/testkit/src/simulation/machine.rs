@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Engine, EngineOptions, Surroundings};
-use onceward_core::store::{Retention, Schema, Upkeep};
+use onceward_core::store::{Retention, Schema, Status, Upkeep};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ use crate::clock::SimClock;
 use crate::memory::MemoryStore;
 
 /// After the last fault everything has to be finished within this.
-const PATIENCE_MS: u64 = 300_000;
+const PATIENCE_MS: u64 = 240_000;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ pub fn run(setup: &Setup) -> Report {
     let world = World::new(setup.clone(), clock.clone());
     let store = database(setup.defect, clock);
     let tell = Arc::clone(&world);
-    store.listen(move |now, change| tell.changed(now, change));
+    store.listen(move |_, change| tell.changed(change));
     let mut shop = Running::new(producers::process(&world), 0);
     let sim_store = SimStore::new(store.reopen(), Arc::clone(&shop.process));
     let senders = shop.runtime.block_on(async {
@@ -221,7 +221,7 @@ impl Machine {
         let since = i64::try_from(now_ms).unwrap_or(i64::MAX);
         let start = SimClock::default().now();
         let now = start.plus_millis(since + self.clock_offset_ms);
-        self.world.clock.set(now);
+        self.world.set_clock(now);
     }
 
     fn calm_down(&mut self, now_ms: u64) {
@@ -279,13 +279,19 @@ impl Machine {
                 }
             }
         }
-        if self.strikes(Fault::Retention, 700, window_ms) {
+        if self.strikes(Fault::Retention, 700, window_ms) && self.is_registered() {
             let store = self.store.clone();
             self.world.set_current("tidy");
             let tidied = self.shop.runtime.block_on(store.tidy(RETENTION));
             tidied.expect("nothing is planned to fail");
             self.world.set_current("-");
         }
+    }
+
+    /// Whether every subscription has declared itself: before, nobody needs anything.
+    fn is_registered(&self) -> bool {
+        let registered = self.shop.runtime.block_on(self.store.subscriptions());
+        registered.is_ok_and(|names| names.len() == self.world.setup.roles.len())
     }
 
     fn start_and_end(&mut self, now_ms: u64) {

@@ -12,7 +12,7 @@ use super::world::World;
 
 /// One start of one process.
 #[derive(Debug)]
-pub struct Process {
+pub(super) struct Process {
     pub(super) name: String,
     pub(super) world: Arc<World>,
     /// How far its clock is off, in milliseconds.

@@ -17,21 +17,21 @@ use crate::memory::{MemoryConnection, MemoryStore, MemoryTx};
 
 /// A process's handle of the simulated database.
 #[derive(Clone, Debug)]
-pub struct SimStore {
+pub(super) struct SimStore {
     pub(super) inner: MemoryStore,
     pub(super) process: Arc<Process>,
 }
 
 /// The connection inside a transaction, with the process that it belongs to.
 #[derive(Debug)]
-pub struct SimConnection {
+pub(super) struct SimConnection {
     tx: Option<MemoryTx>,
     pub(super) process: Arc<Process>,
 }
 
 impl SimConnection {
     /// The database's own connection.
-    pub fn memory(&mut self) -> &mut MemoryConnection {
+    pub(super) fn memory(&mut self) -> &mut MemoryConnection {
         let tx = self.tx.as_mut();
         tx.expect("the transaction is taken out only when it ends")
             .connection()
@@ -40,7 +40,7 @@ impl SimConnection {
 
 /// A transaction of a process.
 #[derive(Debug)]
-pub struct SimTx {
+pub(super) struct SimTx {
     pub(super) connection: SimConnection,
 }
 
@@ -291,7 +291,7 @@ impl Lanes for SimStore {
     async fn survey(&self) -> Result<Survey, StoreError> {
         self.before("survey").await?;
         self.hand_over_early().await?;
-        let survey = self.inner.survey().await?;
+        let survey = self.by_its_clock(self.inner.survey()).await?;
         self.after("survey").await?;
         Ok(survey)
     }
@@ -299,7 +299,7 @@ impl Lanes for SimStore {
     async fn take(&self, request: Take<'_>) -> Result<Vec<TakenLane>, StoreError> {
         self.before("take").await?;
         let subscription = request.subscription;
-        let taken = self.inner.take(request).await?;
+        let taken = self.by_its_clock(self.inner.take(request)).await?;
         self.taken(subscription, &taken);
         self.after("take").await?;
         Ok(taken)

@@ -16,7 +16,7 @@ use crate::memory::{Change, MemoryTx};
 
 /// The world around the processes.
 #[derive(Debug)]
-pub struct World {
+pub(super) struct World {
     pub(super) setup: Setup,
     pub(super) clock: SimClock,
     at_ms: AtomicU64,
@@ -28,6 +28,8 @@ pub struct World {
     /// Transactions of dead processes that the database has not noticed yet, until when.
     graveyard: Mutex<Vec<(u64, MemoryTx)>>,
     current: Mutex<String>,
+    /// The database's clock, also while something is judged by another.
+    now: Mutex<Timestamp>,
     pub(super) remembered: Mutex<Remembered>,
 }
 
@@ -53,6 +55,7 @@ impl World {
         Arc::new(Self {
             rng: Mutex::new(Rng::with_seed(setup.seed)),
             setup,
+            now: Mutex::new(clock.now()),
             clock,
             at_ms: AtomicU64::new(0),
             is_calm: AtomicBool::new(false),
@@ -92,6 +95,11 @@ impl World {
         self.random(one_in) == 0
     }
 
+    pub(super) fn set_clock(&self, now: Timestamp) {
+        *lock(&self.now) = now;
+        self.clock.set(now);
+    }
+
     /// Who is running now, for the database's own steps.
     pub(super) fn set_current(&self, name: &str) {
         name.clone_into(&mut lock(&self.current));
@@ -101,8 +109,9 @@ impl World {
         self.step(process.to_owned(), self.clock.now(), What::Outside(event));
     }
 
-    pub(super) fn changed(&self, now: Timestamp, change: Change) {
+    pub(super) fn changed(&self, change: Change) {
         let process = lock(&self.current).clone();
+        let now = *lock(&self.now);
         self.step(process, now, What::Database(change));
     }
 

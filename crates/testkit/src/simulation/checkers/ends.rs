@@ -6,7 +6,7 @@ use onceward_core::store::DeferralKind;
 use super::Found;
 use super::facts::{Facts, Message, identity};
 use crate::simulation::history::Outcome;
-use crate::simulation::setup::{Role, Trouble};
+use crate::simulation::setup::{Fault, Role, Trouble};
 
 /// How a message ended in a subscription.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,8 @@ pub struct EndState {
     pub role: Role,
     /// The message.
     pub seq: u64,
+    /// Its number, by which its handlers' conduct goes.
+    pub number: u64,
     /// `done`, `rejected`, a case's reason, `operator`, `held`, or `unfinished`.
     pub end: String,
     /// Failures counted.
@@ -28,8 +30,11 @@ fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
     let case = facts.cases.get(&place);
     let deferral = facts.deferrals.get(&place);
     let recorded = facts.done.get(&(role, identity(role, &message.row)));
+    let is_waiting = deferral.is_some() && is_copy(facts, role, seq, message);
     let end = match (case, recorded, facts.delivered.get(&place), deferral) {
         (Some(case), ..) => case.reason.clone(),
+        // Another message of its operation is done; it waits for its own turn.
+        _ if is_waiting && is_held(facts, role, seq, message) => "held".to_owned(),
         (_, Some(Ending::Done), ..) | (_, _, Some(Outcome::Done), _) => "done".to_owned(),
         (_, Some(Ending::Rejected), ..) | (_, _, Some(Outcome::Rejected), _) => {
             "rejected".to_owned()
@@ -44,10 +49,21 @@ fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
     EndState {
         role,
         seq,
+        number: message.number,
         end,
         failures: spent.failures,
         deaths: spent.deaths,
     }
+}
+
+/// Whether another message has the same identity.
+fn is_copy(facts: &Facts, role: Role, seq: u64, message: &Message) -> bool {
+    let of = identity(role, &message.row);
+    facts.messages.iter().any(|(other, message)| {
+        *other != seq
+            && facts.takes(role, &message.row.envelope.message_type)
+            && identity(role, &message.row) == of
+    })
 }
 
 /// Whether something before it keeps its key.
@@ -114,17 +130,14 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
     };
     let of = identity(role, &message.row);
     let state = end_of(facts, role, seq, message);
-    let copies = facts.messages.values().filter(|other| {
-        facts.takes(role, &other.row.envelope.message_type) && identity(role, &other.row) == of
-    });
-    let is_copied = copies.count() > 1;
+    let is_copied = is_copy(facts, role, seq, message);
     let has_case = facts.cases.contains_key(&(role, seq));
     let has_record = facts.done.contains_key(&(role, of.clone()));
     let is_twofold = has_case && has_record && role != Role::Notice && !is_copied;
     if is_twofold {
         return wrong("both finished and quarantined".to_owned());
     }
-    if has_record && facts.deferrals.contains_key(&(role, seq)) {
+    if has_record && !is_copied && facts.deferrals.contains_key(&(role, seq)) {
         return wrong("finished and still deferred".to_owned());
     }
     let has_effect = facts.effects.contains_key(&(role, of));
@@ -173,6 +186,19 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
     };
     if state.deaths > 0 {
         ends.extend(["worker_died", "attempts_exhausted"]);
+    }
+    let setup = &facts.setup;
+    let faults = [Fault::Hang, Fault::Pause, Fault::Clock];
+    if faults.into_iter().any(|fault| setup.has(fault)) {
+        // A transaction that idles past the lease is an attempt that failed.
+        ends.push("attempts_exhausted");
+        if conduct.trouble.is_some_and(|trouble| !trouble.is_final()) {
+            ends.push("done");
+        }
+    }
+    if role == Role::Notice && (setup.has(Fault::Refuse) || setup.has(Fault::Hang)) {
+        // It was recorded as tried; then the database refused.
+        ends.push("at_most_once_failed");
     }
     ends
 }

@@ -264,7 +264,7 @@ impl Facts {
                 from,
                 ..
             } => {
-                if let Some(from) = from
+                if let Some(from) = from.as_ref().filter(|from| *from != member)
                     && let Some(from) = self.members.get_mut(from)
                 {
                     from.has_ended = true;

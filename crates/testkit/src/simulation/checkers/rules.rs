@@ -28,8 +28,9 @@ pub(super) fn before(facts: &Facts, step: &Step) -> Found {
             from: Some(from),
             subscription,
             lane,
+            member,
             ..
-        }) => lease(facts, step, from, subscription, *lane),
+        }) if from != member => lease(facts, step, from, subscription, *lane),
         What::Database(Change::LogRemoved { seq }) => log_removed(facts, *seq),
         What::Database(Change::LedgerRemoved {
             subscription,
@@ -270,7 +271,8 @@ fn ledger_removed(facts: &Facts, role: Role, of: &str) -> Found {
         let position = facts
             .lane(role, row)
             .and_then(|lane| lane.position.as_ref());
-        if !position.is_some_and(|position| is_past(position, row)) {
+        let is_deferred = facts.deferrals.contains_key(&(role, *seq));
+        if is_deferred || !position.is_some_and(|position| is_past(position, row)) {
             let message = format!(
                 "the record of message {seq} in {} was removed, and it may be read again",
                 role.name()

@@ -1,0 +1,153 @@
+//! The engine under simulation: the same seed is the same run, no seed fails, and the checkers
+//! notice what is wrong on purpose. `scripts/simulate` runs more.
+
+#![cfg(feature = "engine")]
+
+use std::collections::BTreeSet;
+
+use onceward_testkit::memory;
+use onceward_testkit::simulation::{Defect, EndState, Fault, Role, Setup, run};
+
+/// Runs seeds and tells how to repeat those that fail.
+fn pass(seeds: impl Iterator<Item = u64>, coalesce: bool) {
+    let mut failed = Vec::new();
+    for seed in seeds {
+        let mut setup = Setup::of(seed);
+        setup.coalesce = coalesce;
+        if let Some(violation) = run(&setup).violation {
+            failed.push(format!("{violation}\n    scripts/simulate {setup} --trace"));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn seeds_pass_with_coalescing() {
+    pass(0..60, true);
+}
+
+#[test]
+fn seeds_pass_without_coalescing() {
+    pass(60..120, false);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in [1, 3, 20, 61] {
+        let setup = Setup::of(seed);
+        let (first, second) = (run(&setup), run(&setup));
+        assert!(first.steps.len() > 50, "something happens in seed {seed}");
+        let differs = first.steps.iter().zip(&second.steps).find(|(a, b)| a != b);
+        assert!(differs.is_none(), "seed {seed}: {differs:#?}");
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+    }
+    assert_ne!(run(&Setup::of(1)).hash, run(&Setup::of(2)).hash);
+}
+
+/// The states that do not depend on when a process died.
+fn comparable(ends: Vec<EndState>) -> BTreeSet<EndState> {
+    ends.into_iter().collect()
+}
+
+#[test]
+fn coalescing_changes_no_end() {
+    let mut compared = 0;
+    for seed in 0..40 {
+        let mut setup = Setup::of(seed);
+        // Faults that burn attempts by chance have no counterpart in the other run.
+        setup.faults = vec![Fault::Lost, Fault::Refuse, Fault::Churn, Fault::Handler];
+        setup.roles = vec![Role::Ship, Role::Stats, Role::Pay, Role::Track];
+        setup.loose_order = false;
+        let together = run(&setup);
+        setup.coalesce = false;
+        let alone = run(&setup);
+        for report in [&together, &alone] {
+            assert_eq!(report.violation, None, "seed {seed}");
+        }
+        // Sequences of follow-ups depend on the order of commits: compared by what producers sent.
+        let own = |ends: Vec<EndState>| {
+            let own = ends.into_iter().filter(|end| end.role != Role::Track);
+            comparable(
+                own.map(|end| EndState {
+                    seq: end.number,
+                    ..end
+                })
+                .collect(),
+            )
+        };
+        let (together, alone) = (own(together.ends), own(alone.ends));
+        compared += together.len();
+        assert_eq!(together, alone, "seed {seed}");
+    }
+    assert!(compared > 1_000, "{compared} ends were compared");
+}
+
+/// The checkers that may notice a defect first.
+fn checkers_of(defect: Defect) -> &'static [&'static str] {
+    match defect {
+        Defect::AcknowledgesEarly => &["position", "fence", "final-state", "key-order"],
+        Defect::AdvancesPastUnfinished | Defect::DropsBuffer => &["position"],
+        Defect::ForgetsDeferrals => &["liveness", "key-order"],
+        Defect::CountsTwice | Defect::RedeliveryCountLost => &["budget"],
+        Defect::RerunsOutsideLedger | Defect::HalfApplies => &["one-effect"],
+        Defect::HandsOverEarly => &["fence"],
+        Defect::ClaimsByOwnClock => &["lease"],
+        Defect::Store(memory::Defect::NoFence) => &["fence"],
+        Defect::Store(memory::Defect::LedgerWithoutSubscription) => {
+            &["final-state", "liveness", "position", "key-order"]
+        }
+        Defect::Store(memory::Defect::CursorOnSequence) => &["position"],
+        Defect::Store(memory::Defect::OrderByTransaction) => &["key-order"],
+        Defect::Store(memory::Defect::FirstTimeForgotten) => &["age"],
+        Defect::Store(memory::Defect::HeldOverwrites) => &["budget"],
+        Defect::Store(memory::Defect::ClearIgnored) => &["final-state", "liveness", "one-effect"],
+        Defect::Store(memory::Defect::DropCommits) => &["one-effect"],
+        Defect::Store(memory::Defect::DeferralsUnordered) => &["key-order"],
+        Defect::Store(memory::Defect::TidyIgnoresPositions) => &["retention"],
+        Defect::Store(_) => &[],
+    }
+}
+
+/// Seeds within which each defect is noticed.
+const SEEDS: u64 = 120;
+
+fn notices(coalesce: bool) {
+    let mut missed = Vec::new();
+    for defect in Defect::all() {
+        let checkers = checkers_of(defect);
+        if checkers.is_empty() {
+            continue;
+        }
+        let mut others = BTreeSet::new();
+        let noticed = (0..SEEDS).any(|seed| {
+            let mut setup = Setup::of(seed);
+            setup.coalesce = coalesce;
+            setup.defect = Some(defect);
+            let Some(violation) = run(&setup).violation else {
+                return false;
+            };
+            let is_named = checkers.contains(&violation.checker);
+            if !is_named {
+                others.insert(violation.checker);
+            }
+            is_named
+        });
+        if !noticed {
+            missed.push(format!("{}: {others:?}", defect.name()));
+        }
+    }
+    assert!(
+        missed.is_empty(),
+        "not noticed in {SEEDS} seeds: {missed:#?}"
+    );
+}
+
+#[test]
+fn every_defect_is_noticed_with_coalescing() {
+    notices(true);
+}
+
+#[test]
+fn every_defect_is_noticed_without_coalescing() {
+    notices(false);
+}
