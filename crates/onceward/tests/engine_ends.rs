@@ -190,6 +190,46 @@ async fn what_became_a_case_is_not_run_again_after_a_hasty_stop() {
     engine.shutdown(Duration::from_secs(5)).await;
 }
 
+/// As above, with much between the two that the subscription does not want.
+#[tokio::test]
+async fn what_became_a_case_is_not_run_again_however_far_it_lies_behind_the_position() {
+    let (_folder, store) = sqlite().await;
+    append(&store, Thing::TYPE, &[("hangs", "1")]).await;
+    let outbox = onceward::Outbox::new(store.clone());
+    let others = (0..1_200).map(|i| {
+        let payload = Payload::Json("1".into());
+        Envelope::new(format!("o{i}"), "thing", format!("o{i}"), "other", payload)
+    });
+    let others: Vec<Envelope> = others.collect();
+    let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
+    outbox.append_envelopes(&mut tx, &others).await.unwrap();
+    tx.commit().await.unwrap();
+    append(&store, Thing::TYPE, &[("lost", "1")]).await;
+    let work = |seen: &Arc<Mutex<Vec<String>>>| {
+        let mut remote = Remote::<Sqlite>::new(false, || {});
+        remote.seen = Arc::clone(seen);
+        Subscription::new("remote", Semantics::EffectOnce)
+            .call(remote)
+            .window_rows(16)
+    };
+    let seen = Arc::default();
+    let engine = start(&store, work(&seen)).await;
+    until("one is a case", || async { cases(&store).await.len() == 1 }).await;
+    engine.shutdown(Duration::ZERO).await;
+    let engine = start(&store, work(&seen)).await;
+    append(&store, Thing::TYPE, &[("last", "1")]).await;
+    until("the last is a case", || async {
+        cases(&store).await.len() == 3
+    })
+    .await;
+    let calls = |key: &str| {
+        let call = format!("call {key}");
+        seen.lock().unwrap().iter().filter(|s| **s == call).count()
+    };
+    assert_eq!((calls("lost"), calls("last")), (1, 1));
+    engine.shutdown(Duration::from_secs(5)).await;
+}
+
 fn handler<S: Store, F>(handle: F) -> F
 where
     F: for<'a> Fn(&'a mut Context<S>, Thing) -> Boxed<'a, Result<(), Failure>>

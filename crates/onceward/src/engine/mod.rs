@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `reader` | reads the log once for all subscriptions of the process |
 //! | `member` | lease, lanes, handover |
+//! | `rereading` | what earlier owners left of a lane |
 //! | `runner` | drives one subscription's dispatcher |
 //! | `execute` | batches: pieces, failures |
 //! | `suspects` | what may have killed the last owner |
@@ -16,6 +17,7 @@ mod execute;
 mod member;
 mod outside;
 mod reader;
+mod rereading;
 mod runner;
 mod surroundings;
 mod suspects;

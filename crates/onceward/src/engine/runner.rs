@@ -8,16 +8,17 @@ use onceward_core::contract::{OnPoison, SubscriptionContract};
 use onceward_core::dispatcher::{Command, Dispatcher, Event};
 use onceward_core::lane::slots_of;
 use onceward_core::store::{
-    CasedQuery, HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, SavePosition, Settle, Span,
-    Store, StoreError, StoreErrorKind, TakenLane,
+    HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, SavePosition, Settle, Span, Store,
+    StoreError, StoreErrorKind, TakenLane,
 };
-use onceward_core::{Identity, Position, Row};
+use onceward_core::{Identity, Position};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::execute::Executor;
 use super::reader::Reader;
+use super::rereading::{self, LookedUp};
 use super::surroundings::Surroundings;
 use crate::subscription::Handler;
 
@@ -42,6 +43,7 @@ pub(super) enum Note {
     Release(Vec<u16>),
     Drain,
     Event(Box<Event>),
+    LookedUp(Box<LookedUp>),
     Fenced,
 }
 
@@ -75,9 +77,11 @@ pub(super) struct Runner<S: Store> {
     is_draining: bool,
     /// Lanes that are being looked up, and whether they are to be handed back again.
     looked_up: BTreeMap<u16, bool>,
-    /// Rows still to be read that may have been read before, by an earlier owner:
-    /// those that became cases, or have had their effect, are left out.
+    /// Rows still to be read that may have been read before, by an earlier owner: those that have
+    /// had their effect are left out, so that they do not wait behind what holds their key.
     rereading: u64,
+    /// Rows up to here may have become cases of an earlier owner, which are left out.
+    cases_to: Option<Arc<Position>>,
 }
 
 impl<S: Store> Runner<S> {
@@ -121,6 +125,7 @@ impl<S: Store> Runner<S> {
             is_draining: false,
             looked_up: BTreeMap::new(),
             rereading: 0,
+            cases_to: None,
         };
         (runner, sender)
     }
@@ -189,27 +194,18 @@ impl<S: Store> Runner<S> {
         match note {
             Note::Event(event) => {
                 let event = *event;
-                let lane = match &event {
-                    Event::LaneTaken { taken, .. } => Some(taken.lane),
-                    _ => None,
-                };
                 if let Event::Page { rows, .. } = &event {
                     self.rereading = self.rereading.saturating_sub(rows.len() as u64);
                 }
                 self.handle(event);
-                if let Some(lane) = lane {
-                    self.report_lanes();
-                    if self.looked_up.remove(&lane) == Some(true) || self.is_draining {
-                        self.handle(Event::ReleaseLane { lane });
-                    }
-                }
             }
+            Note::LookedUp(found) => self.lane_looked_up(*found),
             Note::Taken(lanes) => {
                 let window = u64::from(self.runtime.contract.window_rows);
                 for taken in lanes {
                     if taken.is_suspect {
                         self.rereading += SPAN_WINDOWS * window;
-                    } else {
+                    } else if taken.epoch > 1 {
                         // An owner that left in a hurry kept an older position.
                         self.rereading = self.rereading.max(SPAN_WINDOWS * window);
                     }
@@ -235,6 +231,25 @@ impl<S: Store> Runner<S> {
             }
         }
         true
+    }
+
+    fn lane_looked_up(&mut self, found: LookedUp) {
+        let lane = found.taken.lane;
+        if let Some(cases_to) = found.cases_to {
+            let known = self.cases_to.as_ref();
+            if known.is_none_or(|known| cases_to.after.covers(&known.after)) {
+                self.cases_to = Some(Arc::new(cases_to));
+            }
+        }
+        self.handle(Event::LaneTaken {
+            taken: found.taken,
+            held: found.held,
+            cases: found.cases,
+        });
+        self.report_lanes();
+        if self.looked_up.remove(&lane) == Some(true) || self.is_draining {
+            self.handle(Event::ReleaseLane { lane });
+        }
     }
 
     fn report_lanes(&self) {
@@ -314,13 +329,16 @@ impl<S: Store> Runner<S> {
         let (reader, to_self) = (Arc::clone(&self.reader), self.to_self.clone());
         let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
         let is_rereading = self.rereading > 0;
-        let executor = Arc::clone(&self.executor);
+        let (executor, cases_to) = (Arc::clone(&self.executor), self.cases_to.clone());
         self.reads.spawn(async move {
             let read = async {
                 let page = reader.read(from).await?;
                 let mut rows = page.rows.clone();
+                if let Some(cases_to) = cases_to {
+                    let name = &runtime.contract.name;
+                    rereading::leave_cases_out(&store, name, &cases_to, &mut rows).await?;
+                }
                 if is_rereading {
-                    leave_cases_out(&store, &runtime.contract.name, &mut rows).await?;
                     executor.leave_done_out(&mut rows).await?;
                 }
                 let (from, next) = (page.from.clone(), page.next.clone());
@@ -377,16 +395,11 @@ impl<S: Store> Runner<S> {
                 subscription: &runtime.contract.name,
                 slots: slots_of(taken.lane, runtime.contract.lanes),
             };
-            let looked = again("look up held keys", || async {
-                let held = store.held_keys(query.clone()).await?;
-                Ok((held, store.held_cases(query.clone()).await?))
+            let looked = again("look up held keys", || {
+                rereading::look_up(&store, query.clone(), &taken)
             });
-            if let Some((held, cases)) = fenced_or(looked.await, &to_self) {
-                let _ = to_self.send(Note::Event(Box::new(Event::LaneTaken {
-                    taken,
-                    held,
-                    cases,
-                })));
+            if let Some(found) = fenced_or(looked.await, &to_self) {
+                let _ = to_self.send(Note::LookedUp(Box::new(found)));
             }
         });
     }
@@ -406,23 +419,6 @@ impl<S: Store> Runner<S> {
             let _ = fenced_or(released.await, &to_self);
         });
     }
-}
-
-/// Takes rows out that have a case.
-async fn leave_cases_out<S: Store>(
-    store: &S,
-    subscription: &str,
-    rows: &mut Vec<Arc<Row>>,
-) -> Result<(), StoreError> {
-    let seqs: Vec<u64> = rows.iter().map(|row| row.seq).collect();
-    let cased = store
-        .cased(CasedQuery {
-            subscription,
-            seqs: &seqs,
-        })
-        .await?;
-    rows.retain(|row| !cased.contains(&row.seq));
-    Ok(())
 }
 
 async fn record<S: Store>(
