@@ -371,3 +371,35 @@ async fn lanes_that_were_taken_without_an_answer_are_worked_on() {
     .await;
     engine.shutdown(Duration::from_secs(5)).await;
 }
+
+/// What a process still records under the former name, nobody would find under the new one.
+#[tokio::test]
+async fn a_subscription_is_not_renamed_under_processes_that_work_on_it() {
+    let (_folder, store) = sqlite().await;
+    let handle = handler(|_, _| -> Boxed<'_, _> { Box::pin(async { Ok(()) }) });
+    let work = |name: &str| Subscription::new(name, Semantics::EffectOnce).on::<Thing, _>(handle);
+    let renamed = || {
+        let builder = Engine::builder(store.clone()).options(options());
+        let work = work("new").start(Start::Earliest).renamed_from("old");
+        builder.subscribe(work).start()
+    };
+    let engine = start(&store, work("old")).await;
+    engine.owns_all_lanes().await;
+    let Err(refused) = renamed().await else {
+        panic!("it was renamed under a process at work");
+    };
+    assert!(refused.to_string().contains("old"), "{refused}");
+    // Like a killed process: its lease has to run out.
+    drop(engine);
+    until("the name is free", || async {
+        match renamed().await {
+            Ok(engine) => {
+                engine.owns_all_lanes().await;
+                engine.shutdown(Duration::from_secs(5)).await;
+                true
+            }
+            Err(_) => false,
+        }
+    })
+    .await;
+}

@@ -212,7 +212,7 @@ impl Postgres {
 
     /// Ends a member whose lease has run out. Its effect transactions hold its fence, shared: those
     /// that are committing are waited for, the others are ended by ending their sessions.
-    async fn end_lapsed(&self, fence: i64) -> Result<(), StoreError> {
+    pub(crate) async fn end_lapsed(&self, fence: i64) -> Result<(), StoreError> {
         for attempt in 1.. {
             let mut tx = self.lease_tx(TAKE).await?;
             match lock_fence(tx.connection(), fence, COMMITTING_MS).await {

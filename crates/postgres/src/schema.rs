@@ -98,6 +98,9 @@ impl Schema for Postgres {
 
     async fn register(&self, declared: Declared<'_>) -> Result<Registered, StoreError> {
         let head = onceward_core::store::Log::head(self).await?;
+        if let Some(former) = declared.renamed_from {
+            self.free_former(former).await?;
+        }
         let mut tx = self.lease_tx(REGISTER).await?;
         run(
             tx.connection(),
@@ -132,6 +135,35 @@ impl Schema for Postgres {
                 Err(StoreError::found(StoreErrorKind::Unavailable, ACTION, text))
             }
         }
+    }
+}
+
+impl Postgres {
+    /// Refuses a renaming under processes at work, whose records under the former name nobody would
+    /// find, and ends those whose lease has run out.
+    async fn free_former(&self, former: &str) -> Result<(), StoreError> {
+        let mut tx = self.lease_tx(REGISTER).await?;
+        if find(tx.connection(), former).await?.is_none() {
+            tx.roll_back().await;
+            return Ok(());
+        }
+        let query = sqlx::query(include_str!("../sql/schema/former_members.sql"))
+            .bind(former)
+            .bind(self.now());
+        let members = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(REGISTER))?;
+        tx.roll_back().await;
+        for member in &members {
+            if member.try_get("is_live").map_err(while_doing(REGISTER))? {
+                let text = format!("a process still works under the name {former}: stop it first");
+                return Err(StoreError::found(StoreErrorKind::Conflict, REGISTER, text));
+            }
+            let fence = member.try_get("fence").map_err(while_doing(REGISTER))?;
+            self.end_lapsed(fence).await?;
+        }
+        Ok(())
     }
 }
 

@@ -261,7 +261,7 @@ impl Sqlite {
     }
 
     /// After this nothing of the member can commit any more: its lanes are free and suspect.
-    async fn end_uncleanly(
+    pub(crate) async fn end_uncleanly(
         &self,
         connection: &mut SqliteConnection,
         member: &str,

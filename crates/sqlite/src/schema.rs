@@ -27,6 +27,7 @@ const INSERT_LANE: &str = include_str!("../sql/schema/insert_lane.sql");
 const PING: &str = include_str!("../sql/schema/ping.sql");
 
 /// What a renamed subscription takes over.
+const FORMER_MEMBERS: &str = include_str!("../sql/schema/former_members.sql");
 const RENAMES: [&str; 6] = [
     include_str!("../sql/schema/rename_in_subscription.sql"),
     include_str!("../sql/schema/rename_in_lane.sql"),
@@ -139,6 +140,7 @@ impl Schema for Sqlite {
         if let (None, Some(former)) = (lanes, declared.renamed_from)
             && find_lanes(connection, former).await?.is_some()
         {
+            self.free_former(connection, former).await?;
             rename(connection, former, declared.subscription).await?;
             lanes = find_lanes(connection, declared.subscription).await?;
         }
@@ -204,6 +206,30 @@ async fn rename(
 }
 
 impl Sqlite {
+    /// Refuses a renaming under processes at work, whose records under the former name nobody would
+    /// find, and ends those whose lease has run out.
+    async fn free_former(
+        &self,
+        connection: &mut SqliteConnection,
+        former: &str,
+    ) -> Result<(), StoreError> {
+        let members: Vec<(String, bool)> = sqlx::query_as(FORMER_MEMBERS)
+            .bind(former)
+            .bind(self.now())
+            .fetch_all(&mut *connection)
+            .await
+            .attempting(REGISTERING)?;
+        for (member, is_live) in members {
+            if is_live {
+                let text = format!("a process still works under the name {former}: stop it first");
+                let kind = StoreErrorKind::Conflict;
+                return Err(StoreError::found(kind, REGISTERING, text));
+            }
+            self.end_uncleanly(connection, &member).await?;
+        }
+        Ok(())
+    }
+
     async fn register_new(
         &self,
         connection: &mut SqliteConnection,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onceward::core::store::Schema;
 use onceward::postgres::Postgres;
-use onceward::{Boxed, Context, Failure, RetryPolicy, Semantics, Subscription};
+use onceward::{Boxed, Context, Engine, Failure, RetryPolicy, Semantics, Subscription};
 
 use crate::place::{Place, RETRY, Thing, calm, handler, hasty, record, until};
 
@@ -85,4 +85,46 @@ async fn a_new_era_is_gone_over_to_by_whoever_is_at_work() {
     place.append_things(&[("a", "2"), ("b", "2")]).await;
     place.until_effects(4).await;
     engine.shutdown(Duration::from_secs(5)).await;
+}
+
+/// What a process still records under the former name, nobody would find under the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_is_not_renamed_under_processes_that_work_on_it() {
+    let place = Place::new().await;
+    let work = |name: &str| {
+        let work = handler(|cx, thing| -> Boxed<'_, _> {
+            Box::pin(async move {
+                record(cx, "work", &thing).await?;
+                Ok(thing.value)
+            })
+        });
+        Subscription::new(name, Semantics::EffectOnce).on::<Thing, _>(work)
+    };
+    let renamed = || {
+        let builder = Engine::builder(place.store.clone()).options(hasty());
+        builder.subscribe(work("new").renamed_from("old")).start()
+    };
+    let engine = place.start(hasty(), work("old")).await;
+    place.append_things(&[("a", "1"), ("b", "1")]).await;
+    place.until_effects(2).await;
+    let Err(refused) = renamed().await else {
+        panic!("it was renamed under a process at work");
+    };
+    assert!(refused.to_string().contains("old"), "{refused}");
+    place.append_things(&[("a", "2"), ("b", "2")]).await;
+    place.until_effects(4).await;
+    // Like a killed process: its lease has to run out.
+    drop(engine);
+    until("the name is free", || async {
+        let Ok(engine) = renamed().await else {
+            return false;
+        };
+        place.append_things(&[("a", "3"), ("b", "3")]).await;
+        place.until_effects(6).await;
+        place.idle("new").await;
+        engine.shutdown(Duration::from_secs(5)).await;
+        true
+    })
+    .await;
+    place.until_effects(6).await;
 }
