@@ -28,6 +28,9 @@ use crate::subscription::Handler;
 const FAILURE_TEXT_BYTES_MAX: usize = 4_096;
 /// How often a piece is tried again at once after a conflict that was nobody's fault.
 const CONFLICT_TRIES: u32 = 4;
+/// How often, and after which pause, a record is tried again whose first commit may have happened.
+const UNKNOWN_PAUSES: u32 = 20;
+const UNKNOWN_PAUSE_MS: u64 = 100;
 /// Pause of a subscription whose receiver needs a person; one message is tried after it, in
 /// milliseconds.
 const OPERATOR_PAUSE_MS: u64 = 60_000;
@@ -173,7 +176,7 @@ impl<S: Store> Executor<S> {
 
     /// Records without user code, in a transaction of its own.
     pub(super) async fn record(&self, settle: Settle<'_>) -> Result<(), StoreError> {
-        let mut tries = 0;
+        let (mut tries, mut pauses, mut is_unknown) = (0, 0, false);
         loop {
             let attempt = async {
                 let mut tx = self
@@ -190,6 +193,17 @@ impl<S: Store> Executor<S> {
                     if error.kind() == StoreErrorKind::Conflict && tries < CONFLICT_TRIES =>
                 {
                     tries += 1;
+                }
+                // It may have happened, and then the message at hand is not what is recorded of it
+                // any more: the same again is the same, since all of it overwrites.
+                Err(error)
+                    if (is_unknown || error.kind() == StoreErrorKind::CommitUnknown)
+                        && error.kind().is_passing()
+                        && pauses < UNKNOWN_PAUSES =>
+                {
+                    is_unknown = true;
+                    pauses += 1;
+                    tokio::time::sleep(Duration::from_millis(UNKNOWN_PAUSE_MS)).await;
                 }
                 result => return result,
             }
