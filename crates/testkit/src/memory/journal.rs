@@ -31,6 +31,8 @@ pub enum Written {
         kind: DeferralKind,
         /// Budget used; its age is not kept.
         spent: Spent,
+        /// Class and code of the last failure.
+        failure: Option<String>,
         /// When the message was first deferred.
         first_at: Timestamp,
         /// When it is due.

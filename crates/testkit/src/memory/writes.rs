@@ -224,6 +224,10 @@ impl Tables {
                         seq,
                         kind: deferred.kind,
                         spent: deferred.spent,
+                        failure: deferred
+                            .failure
+                            .as_ref()
+                            .map(|f| format!("{} {}", f.class, f.code)),
                         first_at: deferred.first_at,
                         due_at: deferred.due_at,
                     },

@@ -248,6 +248,8 @@ impl Call<SimStore> for Carrier {
             run_into(&self.process, trouble, world.setup.timeout_ms).await;
             return Err(failure_of(match trouble {
                 Trouble::Refused => Trouble::Permanent,
+                // Even where it is heard in time.
+                _ if is_done => Trouble::Ambiguous,
                 trouble => trouble,
             }));
         }
