@@ -403,3 +403,28 @@ async fn a_subscription_is_not_renamed_under_processes_that_work_on_it() {
     })
     .await;
 }
+
+/// Nobody else can write while it runs, so nobody can take its lanes either.
+#[tokio::test]
+async fn a_handler_that_outlives_the_lease_is_not_given_up() {
+    let (_folder, store) = sqlite().await;
+    let handle = handler(|cx: &mut Context<Sqlite>, thing: Thing| -> Boxed<'_, _> {
+        Box::pin(async move {
+            let sql = "INSERT INTO effects (key, value) VALUES (?, ?)";
+            let query = sqlx::query(sql).bind(thing.key).bind(thing.value);
+            query.execute(cx.tx()).await?;
+            let outlives = Duration::from_millis(2 * options().lease_ms);
+            tokio::time::sleep(outlives).await;
+            Ok(())
+        })
+    });
+    append(&store, Thing::TYPE, &[("a", "1")]).await;
+    let work = Subscription::new("long", Semantics::EffectOnce).on::<Thing, _>(handle);
+    let engine = start(&store, work).await;
+    until("it has its effect", || async {
+        common::effects(&store).await.len() == 1
+    })
+    .await;
+    assert_eq!(engine.state().leases_lost, 0);
+    engine.shutdown(Duration::from_secs(5)).await;
+}

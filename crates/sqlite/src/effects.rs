@@ -1,6 +1,6 @@
 //! Effect transactions: the user's writes, the ledger and what follows in one commit.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use onceward_core::store::{
@@ -37,6 +37,8 @@ const SETTLE: &str = "settle an effect";
 pub struct Tx {
     write: WriteTx,
     lease: Option<Lease>,
+    /// Lets renewals know whose transaction is open.
+    _fence: Option<Arc<i64>>,
     began: Instant,
 }
 
@@ -57,9 +59,12 @@ impl Effects for Sqlite {
         if let Some(lease) = request.lease {
             lanes::check_fence(write.connection(), lease, ACTION).await?;
         }
+        let fence = request.lease.map(|lease| Arc::new(lease.fence));
+        self.effect_opened(fence.as_ref());
         Ok(Tx {
             write,
             lease: request.lease.cloned(),
+            _fence: fence,
             began: Instant::now(),
         })
     }

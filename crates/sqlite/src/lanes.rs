@@ -1,6 +1,9 @@
 //! Members, leases and lanes. Every decision is made inside a write transaction, so nobody can
 //! decide otherwise at the same time.
 
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
 use onceward_core::lane::slots_of;
 use onceward_core::store::{
     Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind, Survey,
@@ -105,7 +108,17 @@ impl Lanes for Sqlite {
 
     async fn renew(&self, request: Renew<'_>) -> Result<(), StoreError> {
         const ACTION: &str = "renew the lease";
-        let mut tx = self.write(ACTION).await?;
+        let lease = request.lease;
+        let patience = Duration::from_millis(lease.lease_ms / 4);
+        let mut tx = loop {
+            match tokio::time::timeout(patience, self.write(ACTION)).await {
+                Ok(tx) => break tx?,
+                // As long as a transaction of this member holds the file, nobody can take its lanes,
+                // and its commit renews the lease.
+                Err(_) if self.has_open_effect(lease.fence) => return Ok(()),
+                Err(_) => {}
+            }
+        };
         renew(tx.connection(), request.lease, self.now(), ACTION).await?;
         tx.commit(ACTION).await
     }
@@ -197,6 +210,19 @@ struct Found {
 }
 
 impl Sqlite {
+    /// Keeps whose effect transaction is open.
+    pub(crate) fn effect_opened(&self, fence: Option<&Arc<i64>>) {
+        let effect = self.shared.effect.lock();
+        *effect.unwrap_or_else(PoisonError::into_inner) =
+            fence.map(Arc::downgrade).unwrap_or_default();
+    }
+
+    fn has_open_effect(&self, fence: i64) -> bool {
+        let effect = self.shared.effect.lock();
+        let open = effect.unwrap_or_else(PoisonError::into_inner).upgrade();
+        open.is_some_and(|open| *open == fence)
+    }
+
     async fn take_one(
         &self,
         connection: &mut SqliteConnection,

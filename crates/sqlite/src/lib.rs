@@ -20,7 +20,7 @@
 
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use onceward_core::store::{StoreError, StoreErrorKind};
@@ -72,6 +72,8 @@ struct Shared {
     /// The store's reads.
     reads: SqlitePool,
     writer: writer::Writer,
+    /// The fence of the effect transaction that is open, if one is.
+    effect: Mutex<Weak<i64>>,
     watch: watch::Watch,
     group: append::Group,
 }
@@ -109,6 +111,7 @@ impl Sqlite {
             pool,
             reads,
             writer: writer::Writer::new(options.clone()),
+            effect: Mutex::default(),
             watch: watch::Watch::new(options),
             group: append::Group::default(),
         };
