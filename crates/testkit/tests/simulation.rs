@@ -23,12 +23,12 @@ fn pass(seeds: impl Iterator<Item = u64>, coalesce: bool) {
 
 #[test]
 fn seeds_pass_with_coalescing() {
-    pass(0..60, true);
+    pass(0..40, true);
 }
 
 #[test]
 fn seeds_pass_without_coalescing() {
-    pass(60..120, false);
+    pass(40..80, false);
 }
 
 #[test]

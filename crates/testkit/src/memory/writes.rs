@@ -316,7 +316,10 @@ impl Tables {
         let first_deferred_at = self.deferrals.get(&place).map(|deferred| deferred.first_at);
         let (subscription, seq) = place;
         let same = |case: &&Case| case.subscription == subscription && case.row.seq == seq;
-        let before = self.cases.values().find(same).map(|case| case.case_id);
+        let before = self.cases.values().find(same);
+        let first_deferred_at =
+            first_deferred_at.or_else(|| before.and_then(|case| case.first_deferred_at));
+        let before = before.map(|case| case.case_id);
         let case_id = before.unwrap_or_else(|| {
             self.last_case += 1;
             self.last_case

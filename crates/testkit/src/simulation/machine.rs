@@ -271,7 +271,7 @@ impl Machine {
             self.set_clock(now_ms);
         }
         if self.strikes(Fault::Absence, 20_000, window_ms) {
-            let until_ms = now_ms + 8_000;
+            let until_ms = now_ms + 14_000;
             for slot in &mut self.slots {
                 slot.starts_at_ms = until_ms;
                 if let Some(running) = &slot.process {
@@ -336,9 +336,9 @@ impl Machine {
 /// Short memories, so that they end within a run.
 pub(super) const RETENTION: Retention = Retention {
     log_ms: 2_000,
-    ledger_ms: 5_000,
-    operation_ledger_ms: 5_000,
-    replay_window_ms: 3_000,
+    ledger_ms: 12_000,
+    operation_ledger_ms: 12_000,
+    replay_window_ms: 10_000,
 };
 
 fn start(world: &Arc<World>, store: &MemoryStore, slot: &Slot, now_ms: u64) -> Running {

@@ -186,8 +186,9 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
         (_, Some(_)) if conduct.times < max => vec!["done"],
         (_, Some(_)) => vec!["attempts_exhausted"],
     };
-    if state.deaths > 0 {
-        ends.extend(["worker_died", "attempts_exhausted"]);
+    if facts.deaths.contains_key(&(role, state.seq)) {
+        // Deaths are attempts too, so that what fails by attempt may be over.
+        ends.extend(["worker_died", "attempts_exhausted", "done"]);
     }
     let setup = &facts.setup;
     let faults = [Fault::Hang, Fault::Pause, Fault::Clock];

@@ -171,6 +171,8 @@ fn budget(facts: &Facts, written: &Written) -> Found {
         return Ok(());
     };
     let known = facts.deferrals.get(&(role, seq)).map(|d| d.spent);
+    // The same case again: its record's answer was lost.
+    let known = known.or_else(|| facts.cases.get(&(role, seq)).map(|case| case.spent));
     let before = known.unwrap_or_default();
     let wrong = |what: &str| {
         let message =
