@@ -49,7 +49,9 @@ fn assert_nothing_lost_or_doubled(output: &Output, orders: u64, kills: u64) {
     for field in ["lost", "doubled", "unasked", "pending", "quarantined"] {
         assert_eq!(number(&verdict, field), 0, "{field} in {verdict}");
     }
-    assert_eq!(number(&verdict, "kills"), kills, "{verdict}");
+    // A kill counts only where it hits unfinished work, so a run may end before its last one.
+    let hit = number(&verdict, "kills");
+    assert!((3..=kills).contains(&hit), "{verdict}");
     for kind in ["service", "consumer", "carrier"] {
         assert!(number(&verdict["kills_by_process"], kind) >= 1, "{verdict}");
     }
@@ -64,10 +66,10 @@ fn assert_nothing_lost_or_doubled(output: &Output, orders: u64, kills: u64) {
 fn on_sqlite_nothing_is_lost_or_doubled() {
     let folder = tempfile::tempdir().unwrap();
     let output = demo(folder.path())
-        .args(["--orders", "250", "--kills", "4", "--seed", "11"])
+        .args(["--orders", "600", "--kills", "4", "--seed", "11"])
         .output()
         .unwrap();
-    assert_nothing_lost_or_doubled(&output, 250, 4);
+    assert_nothing_lost_or_doubled(&output, 600, 4);
     assert!(is_empty(folder.path()), "the run left something");
 }
 
@@ -76,12 +78,12 @@ async fn on_postgres_nothing_is_lost_or_doubled() {
     let database = TestDatabase::lease().await;
     let folder = tempfile::tempdir().unwrap();
     let output = demo(folder.path())
-        .args(["--orders", "250", "--kills", "4", "--seed", "12", "--keep"])
+        .args(["--orders", "600", "--kills", "4", "--seed", "12", "--keep"])
         // Not on the command line, where others could see a password.
         .env("ONCEWARD_STORE", database.url())
         .output()
         .unwrap();
-    assert_nothing_lost_or_doubled(&output, 250, 4);
+    assert_nothing_lost_or_doubled(&output, 600, 4);
     let store = verdict(&output)["store"].as_str().unwrap().to_owned();
     let (_, own) = store.rsplit_once('/').unwrap();
     let own = own.split('?').next().unwrap();
