@@ -23,12 +23,12 @@ fn pass(seeds: impl Iterator<Item = u64>, coalesce: bool) {
 
 #[test]
 fn seeds_pass_with_coalescing() {
-    pass(0..40, true);
+    pass(0..25, true);
 }
 
 #[test]
 fn seeds_pass_without_coalescing() {
-    pass(40..80, false);
+    pass(40..65, false);
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn comparable(ends: Vec<EndState>) -> BTreeSet<EndState> {
 #[test]
 fn coalescing_changes_no_end() {
     let mut compared = 0;
-    for seed in 0..40 {
+    for seed in 0..20 {
         let mut setup = Setup::of(seed);
         // Faults that burn attempts by chance have no counterpart in the other run.
         setup.faults = vec![Fault::Lost, Fault::Refuse, Fault::Churn, Fault::Handler];
@@ -79,7 +79,7 @@ fn coalescing_changes_no_end() {
         compared += together.len();
         assert_eq!(together, alone, "seed {seed}");
     }
-    assert!(compared > 1_000, "{compared} ends were compared");
+    assert!(compared > 500, "{compared} ends were compared");
 }
 
 /// The checkers that may notice a defect first.
@@ -111,31 +111,29 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
 /// Seeds within which each defect is noticed.
 const SEEDS: u64 = 120;
 
-fn notices(coalesce: bool) {
-    let mut missed = Vec::new();
-    for defect in Defect::all() {
-        let checkers = checkers_of(defect);
-        if checkers.is_empty() {
-            continue;
-        }
-        let mut others = BTreeSet::new();
-        let noticed = (0..SEEDS).any(|seed| {
-            let mut setup = Setup::of(seed);
-            setup.coalesce = coalesce;
-            setup.defect = Some(defect);
-            let Some(violation) = run(&setup).violation else {
-                return false;
-            };
-            let is_named = checkers.contains(&violation.checker);
-            if !is_named {
-                others.insert(violation.checker);
-            }
-            is_named
-        });
-        if !noticed {
-            missed.push(format!("{}: {others:?}", defect.name()));
+fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
+    let checkers = checkers_of(defect);
+    let mut others = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let mut setup = Setup::of(seed);
+        setup.coalesce = coalesce;
+        setup.defect = Some(defect);
+        match run(&setup).violation {
+            Some(violation) if checkers.contains(&violation.checker) => return Ok(()),
+            Some(violation) => others.extend([violation.checker]),
+            None => {}
         }
     }
+    Err(format!("{}: {others:?}", defect.name()))
+}
+
+/// Each defect is noticed by a checker that is there for it, with coalescing and without.
+fn notices(defects: &[Defect]) {
+    let both = defects
+        .iter()
+        .flat_map(|defect| [(*defect, true), (*defect, false)]);
+    let missed = both.filter_map(|(defect, coalesce)| is_noticed(defect, coalesce).err());
+    let missed: Vec<String> = missed.collect();
     assert!(
         missed.is_empty(),
         "not noticed in {SEEDS} seeds: {missed:#?}"
@@ -143,11 +141,57 @@ fn notices(coalesce: bool) {
 }
 
 #[test]
-fn every_defect_is_noticed_with_coalescing() {
-    notices(true);
+fn defects_of_the_commit_are_noticed() {
+    notices(&[
+        Defect::AcknowledgesEarly,
+        Defect::RerunsOutsideLedger,
+        Defect::HalfApplies,
+        Defect::Store(memory::Defect::DropCommits),
+        Defect::Store(memory::Defect::LedgerWithoutSubscription),
+    ]);
 }
 
 #[test]
-fn every_defect_is_noticed_without_coalescing() {
-    notices(false);
+fn defects_of_positions_and_reading_are_noticed() {
+    notices(&[
+        Defect::AdvancesPastUnfinished,
+        Defect::DropsBuffer,
+        Defect::Store(memory::Defect::CursorOnSequence),
+        Defect::Store(memory::Defect::OrderByTransaction),
+        Defect::Store(memory::Defect::TidyIgnoresPositions),
+    ]);
+}
+
+#[test]
+fn defects_of_lanes_and_leases_are_noticed() {
+    notices(&[
+        Defect::HandsOverEarly,
+        Defect::ClaimsByOwnClock,
+        Defect::Store(memory::Defect::NoFence),
+    ]);
+}
+
+#[test]
+fn defects_of_deferrals_are_noticed() {
+    notices(&[
+        Defect::ForgetsDeferrals,
+        Defect::CountsTwice,
+        Defect::RedeliveryCountLost,
+        Defect::Store(memory::Defect::FirstTimeForgotten),
+        Defect::Store(memory::Defect::HeldOverwrites),
+        Defect::Store(memory::Defect::ClearIgnored),
+        Defect::Store(memory::Defect::DeferralsUnordered),
+    ]);
+}
+
+/// Runs that once found something wrong: a position kept past what another owner had to do, a key
+/// taken for free while it was loaded, work done again after it was done, attempts forgotten.
+#[test]
+fn seeds_that_found_something_pass() {
+    for seed in [
+        4, 13, 14, 59, 76, 86, 98, 116, 129, 135, 161, 182, 223, 334, 377, 530, 538, 541,
+    ] {
+        pass([seed].into_iter(), true);
+        pass([seed].into_iter(), false);
+    }
 }

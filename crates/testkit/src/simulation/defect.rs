@@ -258,6 +258,16 @@ impl SimStore {
         done
     }
 
+    /// By its own clock its own lease always runs.
+    pub(super) fn lives_by_its_clock(&self, survey: &mut Survey) {
+        let is_mine = |member: &&mut MemberState| member.description == self.process.name;
+        if self.is(Defect::ClaimsByOwnClock) {
+            for member in survey.members.iter_mut().filter(is_mine) {
+                member.is_live = true;
+            }
+        }
+    }
+
     /// Hands a lane over behind its owner's back.
     pub(super) async fn hand_over_early(&self) -> Result<(), StoreError> {
         if !self.is(Defect::HandsOverEarly) || !self.process.world.chance(4) {

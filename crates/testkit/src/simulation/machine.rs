@@ -343,7 +343,7 @@ pub(super) const RETENTION: Retention = Retention {
 
 fn start(world: &Arc<World>, store: &MemoryStore, slot: &Slot, now_ms: u64) -> Running {
     let name = format!("p{}.{}", slot.index + 1, slot.starts);
-    let skew_ms = (slot.index as i64 - 1) * 3 * world.setup.lease_ms as i64;
+    let skew_ms = slot.index as i64 * 3 * world.setup.lease_ms as i64;
     let process = Process::new(name, Arc::clone(world), skew_ms, true);
     process.say(Event::Started);
     let running = Running::new(Arc::clone(&process), now_ms);

@@ -16,7 +16,9 @@ use super::store::SimStore;
 #[derive(Clone, Debug)]
 struct Request {
     at_ms: u64,
-    /// How long its transaction stays open after the append.
+    /// How long its transaction is open before the append.
+    thinks_ms: u64,
+    /// How long it stays open after it.
     open_ms: u64,
     is_aborted_first: bool,
     is_pay: bool,
@@ -47,6 +49,11 @@ fn requests(setup: &Setup) -> Vec<Request> {
         };
         let mut request = Request {
             at_ms,
+            thinks_ms: if is_wild && rng.u32(..4) == 0 {
+                rng.u64(..400)
+            } else {
+                0
+            },
             open_ms: match rng.u32(..6) {
                 0 if is_wild => rng.u64(..3_000),
                 1 | 2 if is_wild => rng.u64(..50),
@@ -60,7 +67,8 @@ fn requests(setup: &Setup) -> Vec<Request> {
         };
         let same = requests.iter().rfind(|r| r.is_pay == is_pay);
         // Memories are so short with retention that what is sent again is rightly new.
-        let repeats = is_wild && !setup.has(Fault::Retention);
+        // Without order, two rows of one message may run at once: each is an effect.
+        let repeats = is_wild && !setup.has(Fault::Retention) && (is_pay || !setup.loose_order);
         if let Some(earlier) = same.filter(|_| repeats && rng.u32(..8) == 0) {
             // The same again: the same message, or another one of the same operation; sometimes
             // with another payload.
@@ -123,6 +131,9 @@ async fn send(
             let kind = StoreErrorKind::Conflict;
             return Err(StoreError::found(kind, "accept", "in flight"));
         }
+    }
+    if attempt == 0 {
+        store.process.step(request.thinks_ms).await;
     }
     let message_type = match request.is_pay {
         true => Pay::TYPE,

@@ -291,7 +291,8 @@ impl Lanes for SimStore {
     async fn survey(&self) -> Result<Survey, StoreError> {
         self.before("survey").await?;
         self.hand_over_early().await?;
-        let survey = self.by_its_clock(self.inner.survey()).await?;
+        let mut survey = self.by_its_clock(self.inner.survey()).await?;
+        self.lives_by_its_clock(&mut survey);
         self.after("survey").await?;
         Ok(survey)
     }

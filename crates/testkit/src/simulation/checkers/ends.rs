@@ -139,7 +139,8 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
     if is_twofold {
         return wrong("both finished and quarantined".to_owned());
     }
-    if has_record && !is_copied && facts.deferrals.contains_key(&(role, seq)) {
+    if has_record && !is_copied && state.end != "held" && facts.deferrals.contains_key(&(role, seq))
+    {
         return wrong("finished and still deferred".to_owned());
     }
     let has_effect = facts.effects.contains_key(&(role, of));

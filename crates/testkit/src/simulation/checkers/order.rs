@@ -68,8 +68,7 @@ fn commit(facts: &Facts, writes: &[Written]) -> Found {
                 ),
             ));
         };
-        let identity = identity(effect.role, &message.row);
-        let place = (effect.role, identity);
+        let place = (effect.role, identity(effect.role, &message.row));
         let name = effect.role.name();
         if facts.effects.contains_key(&place) {
             let message = format!("message {} has a second effect in {name}", effect.seq);
@@ -88,6 +87,12 @@ fn commit(facts: &Facts, writes: &[Written]) -> Found {
         }
         in_order(facts, effect, &settled)?;
         settled.insert((effect.role, effect.seq));
+        // What has its identity has had its effect as well.
+        let same = facts.messages.iter().filter(|(_, other)| {
+            facts.takes(effect.role, &other.row.envelope.message_type)
+                && identity(effect.role, &other.row) == place.1
+        });
+        settled.extend(same.map(|(seq, _)| (effect.role, *seq)));
     }
     Ok(())
 }
