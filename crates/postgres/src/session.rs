@@ -18,6 +18,11 @@ use crate::error::{commit_failed, failed, spoils, while_doing};
 /// Whatever the database's default is, Onceward works in read committed.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
+/// Several statements that answer one question see one moment. At read committed a lane's position
+/// could be newer than the cases that were looked for before it, and a message that had just become
+/// a case would pass for delivered.
+pub(crate) const BEGIN_QUESTION: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
 /// As [`BEGIN`], refused at once where nothing can be written: on a standby, or in a session that
 /// was opened while the database was set to read only and would stay so.
 pub(crate) const BEGIN_WRITE: &str =
@@ -283,9 +288,14 @@ impl Postgres {
         Tx::open(&self.leases, BEGIN_WRITE, action).await
     }
 
-    /// A transaction for questions and upkeep.
+    /// A transaction for one statement that reads, or for upkeep.
     pub(crate) async fn read_tx(&self, action: &'static str) -> Result<Tx, StoreError> {
         Tx::open(&self.reads, BEGIN, action).await
+    }
+
+    /// A transaction for a question of several statements.
+    pub(crate) async fn question_tx(&self, action: &'static str) -> Result<Tx, StoreError> {
+        Tx::open(&self.reads, BEGIN_QUESTION, action).await
     }
 }
 

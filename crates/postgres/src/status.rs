@@ -20,7 +20,7 @@ const COUNT: &str = "count the backlog";
 
 impl Status for Postgres {
     async fn operation(&self, query: OperationQuery<'_>) -> Result<Vec<MessageStatus>, StoreError> {
-        let mut tx = self.read_tx(FOLLOW).await?;
+        let mut tx = self.question_tx(FOLLOW).await?;
         let connection = tx.connection();
         let statement = sqlx::query(include_str!("../sql/status/operation.sql"))
             .bind(query.operation)
@@ -56,7 +56,7 @@ impl Status for Postgres {
     }
 
     async fn backlog(&self, query: BacklogQuery<'_>) -> Result<Backlog, StoreError> {
-        let mut tx = self.read_tx(COUNT).await?;
+        let mut tx = self.question_tx(COUNT).await?;
         let connection = tx.connection();
         let statement = sqlx::query(include_str!("../sql/status/counts.sql"))
             .bind(query.subscription)

@@ -339,6 +339,10 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("the daemon wrote:\n{log}");
+        }
         if let Some(mut child) = self.child.take() {
             // Already over in most cases.
             let _ = child.kill();

@@ -12,5 +12,6 @@ mod order;
 mod room;
 mod standby;
 mod statements;
+mod status;
 mod support;
 mod upkeep;
