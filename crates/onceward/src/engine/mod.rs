@@ -12,10 +12,12 @@
 //! | `outside` | effects outside the database: calls and deliveries |
 //! | `upkeep` | retention, now and then |
 
+mod again;
 mod attempt;
 mod execute;
 mod member;
 mod outside;
+mod positions;
 mod reader;
 mod rereading;
 mod runner;

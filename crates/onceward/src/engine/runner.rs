@@ -8,15 +8,17 @@ use onceward_core::contract::{OnPoison, SubscriptionContract};
 use onceward_core::dispatcher::{Command, Dispatcher, Event};
 use onceward_core::lane::slots_of;
 use onceward_core::store::{
-    HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, SavePosition, Settle, Span, Store,
-    StoreError, StoreErrorKind, TakenLane,
+    HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, Settle, Span, Store, StoreError,
+    StoreErrorKind, TakenLane,
 };
 use onceward_core::{Identity, Position};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::again::{again, warn};
 use super::execute::Executor;
+use super::positions::save_positions;
 use super::reader::Reader;
 use super::rereading::{self, LookedUp};
 use super::surroundings::Surroundings;
@@ -33,9 +35,6 @@ pub(super) struct Runtime<S: Store> {
 
 /// Windows of rows that may lie between a saved position and the last row read.
 const SPAN_WINDOWS: u64 = 4;
-/// Shortest and longest pause before something is tried again, in milliseconds.
-const AGAIN_MIN_MS: u64 = 50;
-const AGAIN_MAX_MS: u64 = 2_000;
 
 /// What the fleet's task and the runner's own tasks tell it.
 pub(super) enum Note {
@@ -440,60 +439,6 @@ fn fenced_or<T>(result: Result<T, StoreError>, to_self: &mpsc::UnboundedSender<N
         Err(_) => {
             let _ = to_self.send(Note::Fenced);
             None
-        }
-    }
-}
-
-/// Tries until it succeeds or cannot any more.
-async fn again<T, F>(what: &'static str, mut attempt: impl FnMut() -> F) -> Result<T, StoreError>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    let mut pause_ms = AGAIN_MIN_MS;
-    loop {
-        match attempt().await {
-            Err(error) if error.kind().is_passing() => {
-                warn(&error, what);
-                let jitter_ms = fastrand::u64(..=pause_ms);
-                tokio::time::sleep(Duration::from_millis(pause_ms + jitter_ms)).await;
-                pause_ms = (pause_ms * 2).min(AGAIN_MAX_MS);
-            }
-            Err(error) => {
-                if error.kind() != StoreErrorKind::Fenced {
-                    warn(&error, what);
-                }
-                return Err(error);
-            }
-            done => return done,
-        }
-    }
-}
-
-fn warn(error: &StoreError, what: &'static str) {
-    tracing::warn!(
-        error = error as &(dyn std::error::Error + 'static),
-        what,
-        "trying again"
-    );
-}
-
-/// Writes the newest positions, one write at a time.
-async fn save_positions<S: Store>(
-    store: S,
-    lease: Lease,
-    subscription: String,
-    mut positions: watch::Receiver<Vec<Span>>,
-) {
-    while positions.changed().await.is_ok() {
-        let spans = positions.borrow_and_update().clone();
-        let request = SavePosition {
-            member: &lease.member,
-            subscription: &subscription,
-            spans: &spans,
-        };
-        if let Err(error) = store.save_position(request).await {
-            // The next one will cover this one.
-            warn(&error, "a position was not saved");
         }
     }
 }

@@ -185,3 +185,31 @@ async fn conflicts_on_every_table_under_serializable() {
     assert_untroubled(&place, 1_000).await;
     stop(engine).await;
 }
+
+/// The last position of a burst is the one that nothing follows.
+#[tokio::test]
+async fn a_position_that_could_not_be_saved_is_saved_later() {
+    let place = Place::new().await;
+    let refuse = "create sequence refused;
+        create function refuse() returns trigger language plpgsql as $$
+        begin
+            if nextval('refused') <= 3 then
+                raise exception 'not now' using errcode = 'serialization_failure';
+            end if;
+            return new;
+        end $$;
+        create trigger refuse before insert on onceward.positions
+            for each row execute function refuse()";
+    sqlx::raw_sql(refuse).execute(place.pool()).await.unwrap();
+    let engine = place.start(calm(), steady(1)).await;
+    place.append(&numbered(0, 1, 1)).await;
+    until_done(place.url(), 1).await;
+    // Idle is what nothing waits for behind the saved position.
+    assert_untroubled(&place, 1).await;
+    let tries: i64 = sqlx::query_scalar("select last_value from refused")
+        .fetch_one(place.pool())
+        .await
+        .unwrap();
+    assert!(tries > 3, "{tries} tries");
+    stop(engine).await;
+}
