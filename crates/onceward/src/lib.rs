@@ -57,6 +57,7 @@
 mod context;
 mod digest;
 mod engine;
+mod failure_points;
 mod handler;
 mod outbox;
 #[cfg(feature = "push")]
@@ -68,6 +69,8 @@ pub use digest::digest_of;
 pub use engine::{
     Engine, EngineBuilder, EngineOptions, EngineState, Running, StartError, Surroundings,
 };
+#[cfg(feature = "failure-points")]
+pub use failure_points::on_failure_point;
 pub use handler::{BatchFn, Boxed, Call, Deliver, Delivery, EffectFn, Probe, Reply};
 pub use onceward_core as core;
 pub use onceward_core::contract::{OnPoison, Order, Semantics};

@@ -18,6 +18,7 @@ use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
 use crate::context::Context;
 use crate::digest::digest_of;
+use crate::failure_points::failure_point;
 use crate::handler::Reply;
 use crate::subscription::Handler;
 
@@ -92,6 +93,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
     }
 
     pub(super) async fn run(&mut self) -> PieceRan {
+        failure_point!("before-begin");
         let begun = self
             .store()
             .begin(Begin {
@@ -102,6 +104,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             Ok(tx) => tx,
             Err(error) => return self.of_error(error),
         };
+        failure_point!("after-begin");
         if let Err(error) = self.look_up(&mut tx).await {
             return self.of_error(error);
         }
@@ -393,6 +396,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
     }
 
     async fn commit(&mut self, mut cx: Context<S>) -> PieceRan {
+        failure_point!("after-effect-before-ledger");
         let draft = &self.draft;
         let settle = Settle {
             ledger: &draft.entries,
@@ -412,9 +416,11 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             }
             Err(error) => return self.of_error(error),
         }
+        failure_point!("after-ledger-before-commit");
         let has_news = !cx.outgoing.is_empty();
         match self.store().end(cx.tx, End::Commit).await {
             Ok(()) => {
+                failure_point!("after-commit");
                 if has_news {
                     self.executor.surroundings.ring();
                 }

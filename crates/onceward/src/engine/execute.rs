@@ -21,6 +21,7 @@ use super::runner::Runtime;
 use super::surroundings::Surroundings;
 use super::tally::{BatchEnd, Draft, Tally};
 use crate::digest::digest_of;
+use crate::failure_points::failure_point;
 use crate::handler::Reply;
 use crate::subscription::Handler;
 
@@ -177,6 +178,7 @@ impl<S: Store> Executor<S> {
     /// Records without user code, in a transaction of its own.
     pub(super) async fn record(&self, settle: Settle<'_>) -> Result<(), StoreError> {
         let (mut tries, mut pauses, mut is_unknown) = (0, 0, false);
+        failure_point!("before-record");
         loop {
             let attempt = async {
                 let mut tx = self
@@ -186,7 +188,10 @@ impl<S: Store> Executor<S> {
                     })
                     .await?;
                 self.store.settle(&mut tx, settle.clone()).await?;
-                self.store.end(tx, End::Commit).await
+                failure_point!("after-record-before-commit");
+                self.store.end(tx, End::Commit).await?;
+                failure_point!("after-record");
+                Ok::<_, StoreError>(())
             };
             match attempt.await {
                 Err(error)
@@ -437,7 +442,9 @@ impl<S: Store> Executor<S> {
                 ..self.nothing()
             };
             let settled = self.store.settle(&mut tx, settle).await?;
+            failure_point!("before-claim-commit");
             self.store.end(tx, End::Commit).await?;
+            failure_point!("after-claim");
             Ok::<_, StoreError>(settled.ledger_rows == 1)
         };
         attempt.await.map_err(|error| self.stop_for(&error))

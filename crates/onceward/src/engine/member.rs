@@ -16,6 +16,7 @@ use super::runner::{Note, Runner, RunnerReport, Runtime};
 use super::surroundings::Surroundings;
 use super::upkeep::keep_up;
 use super::{Control, EngineOptions, EngineState};
+use crate::failure_points::failure_point;
 
 /// The engine's main task.
 pub(super) struct Fleet<S: Store> {
@@ -114,6 +115,7 @@ impl<S: Store> Fleet<S> {
             subscriptions: &subscriptions,
         };
         let lease = self.store.join(request).await?;
+        failure_point!("after-join");
         self.report.send_modify(|state| {
             state.is_member = true;
             state.member = Some(member.clone());
@@ -220,6 +222,7 @@ impl<S: Store> Fleet<S> {
         };
         let renewed = tokio::time::timeout(bound, self.store.renew(Renew { lease }));
         renewed.await.map_err(late)??;
+        failure_point!("after-renewal");
         let survey = tokio::time::timeout(bound, self.store.survey())
             .await
             .map_err(late)??;
@@ -245,7 +248,9 @@ impl<S: Store> Fleet<S> {
                     subscription: name,
                     lanes: &plan.take,
                 };
+                failure_point!("before-take");
                 let taken = self.store.take(take).await?;
+                failure_point!("after-take");
                 if !taken.is_empty() {
                     given.lanes.extend(taken.iter().map(|taken| taken.lane));
                     let _ = given.notes.send(Note::Taken(taken));
@@ -290,6 +295,7 @@ impl<S: Store> Fleet<S> {
             }
         }
         runners.shutdown().await;
+        failure_point!("before-leave");
         let left = tokio::time::timeout(Duration::from_secs(5), self.store.leave(lease)).await;
         match left {
             Ok(Ok(())) => {}

@@ -14,6 +14,7 @@ use onceward_core::{Class, Ending, Failure};
 use super::execute::{Executor, Ran, Stop, attempt_of, guarded, rejection_of};
 use super::verdict::{Verdict, of_failure, of_store};
 use crate::context::Context;
+use crate::failure_points::failure_point;
 use crate::handler::{AnyAnswer, AnyDeliver, CallHandler, Delivery, Probe, Reply};
 
 /// How often an outcome is tried again while its answer is at hand.
@@ -104,6 +105,7 @@ impl<S: Store> Executor<S> {
         work: &Work,
         call: &dyn CallHandler<S>,
     ) -> Result<Result<Option<AnyAnswer>, Fate>, Stop> {
+        failure_point!("before-probe");
         let timeout_ms = self.runtime.contract.timeout_ms;
         let failure = match guarded(timeout_ms, call.probe(&work.row)).await {
             Ran::Returned(Ok(Probe::Happened(answer))) => return Ok(Ok(Some(answer))),
@@ -129,7 +131,9 @@ impl<S: Store> Executor<S> {
         work: &Work,
         call: &dyn CallHandler<S>,
     ) -> Result<Result<AnyAnswer, Failure>, Stop> {
+        failure_point!("before-intent");
         self.start_rows(std::slice::from_ref(work)).await?;
+        failure_point!("after-intent");
         let timeout_ms = self.runtime.contract.timeout_ms;
         Ok(match guarded(timeout_ms, call.call(&work.row)).await {
             Ran::Returned(result) => result,
@@ -149,6 +153,7 @@ impl<S: Store> Executor<S> {
         call: &dyn CallHandler<S>,
         answer: AnyAnswer,
     ) -> Result<Fate, Stop> {
+        failure_point!("after-answer");
         // The answer is consumed by the first try; later tries get it again from the probe.
         let mut answer = Some(answer);
         for tries in 0..OUTCOME_TRIES {
@@ -252,8 +257,10 @@ impl<S: Store> Executor<S> {
             let _ = self.store.end(cx.tx, End::RollBack).await;
             return Ok(Outcome::Known);
         }
+        failure_point!("before-outcome-commit");
         match self.store.end(cx.tx, End::Commit).await {
             Ok(()) => {
+                failure_point!("after-outcome");
                 if !cx.outgoing.is_empty() {
                     self.surroundings.ring();
                 }
@@ -301,7 +308,10 @@ impl<S: Store> Executor<S> {
         };
         let timeout_ms = self.runtime.contract.timeout_ms;
         let failure = match guarded(timeout_ms, deliver.deliver(&delivery)).await {
-            Ran::Returned(Ok(())) => return self.finish(work).await,
+            Ran::Returned(Ok(())) => {
+                failure_point!("after-delivery");
+                return self.finish(work).await;
+            }
             Ran::Returned(Err(failure)) | Ran::Broken(failure) => failure,
         };
         if failure.class() == Class::Rejected {

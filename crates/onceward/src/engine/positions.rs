@@ -4,6 +4,7 @@ use onceward_core::store::{Lease, SavePosition, Span, Store};
 use tokio::sync::watch;
 
 use super::again::{Pause, warn};
+use crate::failure_points::failure_point;
 
 /// Writes the newest positions, one write at a time. One that cannot be written is tried again,
 /// because no newer one may come: until then its messages would pass for unfinished. Lanes that are
@@ -23,7 +24,9 @@ pub(super) async fn save_positions<S: Store>(
                 subscription: &subscription,
                 spans: &spans,
             };
+            failure_point!("before-position");
             let Err(error) = store.save_position(request).await else {
+                failure_point!("after-position");
                 break;
             };
             warn(&error, "a position was not saved");

@@ -22,6 +22,7 @@ use super::positions::save_positions;
 use super::reader::Reader;
 use super::rereading::{self, LookedUp};
 use super::surroundings::Surroundings;
+use crate::failure_points::failure_point;
 use crate::subscription::Handler;
 
 /// A subscription as it runs.
@@ -408,6 +409,7 @@ impl<S: Store> Runner<S> {
         let name = self.runtime.contract.name.clone();
         let to_self = self.to_self.clone();
         self.tasks.spawn(async move {
+            failure_point!("before-release");
             let released = again("hand a lane back", || {
                 store.release(Release {
                     lease: &lease,
@@ -415,7 +417,9 @@ impl<S: Store> Runner<S> {
                     lanes: std::slice::from_ref(&lane),
                 })
             });
-            let _ = fenced_or(released.await, &to_self);
+            let released = released.await;
+            failure_point!("after-release");
+            let _ = fenced_or(released, &to_self);
         });
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use onceward_core::store::{Retention, Store, StoreErrorKind};
 
+use crate::failure_points::failure_point;
+
 /// Time between rounds.
 const EVERY: Duration = Duration::from_secs(60);
 /// Time between rounds when this role may not tidy up.
@@ -16,7 +18,10 @@ pub(super) async fn keep_up<S: Store>(store: S, retention: Retention) {
     loop {
         let mut pause = EVERY;
         for _ in 0..ROUNDS_MAX {
-            match store.tidy(retention).await {
+            failure_point!("before-upkeep");
+            let tidied = store.tidy(retention).await;
+            failure_point!("after-upkeep");
+            match tidied {
                 Ok(report) if report.has_more => {}
                 Ok(_) => break,
                 Err(error) => {
