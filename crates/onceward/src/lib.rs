@@ -67,7 +67,8 @@ mod subscription;
 pub use context::Context;
 pub use digest::digest_of;
 pub use engine::{
-    Engine, EngineBuilder, EngineOptions, EngineState, Running, StartError, Surroundings,
+    Engine, EngineBuilder, EngineOptions, EngineState, Moment, Part, Running, Sight, StartError,
+    Surroundings, Witness,
 };
 #[cfg(feature = "failure-points")]
 pub use failure_points::on_failure_point;

@@ -56,6 +56,18 @@ pub struct Subscription<S: Store> {
     pub(crate) coalesce: bool,
 }
 
+/// The same handlers with the same settings, for another engine.
+impl<S: Store> Clone for Subscription<S> {
+    fn clone(&self) -> Self {
+        Self {
+            contract: self.contract.clone(),
+            handlers: self.handlers.clone(),
+            messages: self.messages.clone(),
+            coalesce: self.coalesce,
+        }
+    }
+}
+
 impl<S: Store> Subscription<S> {
     /// A subscription with every default and no handler.
     #[must_use]
@@ -66,6 +78,12 @@ impl<S: Store> Subscription<S> {
             messages: BTreeMap::new(),
             coalesce: true,
         }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.contract.name
     }
 
     /// One message at a time, in the effect transaction; the engine lets several share a commit.

@@ -12,10 +12,11 @@ use onceward_core::store::{Begin, End, Mark, Settle, Store, StoreError, StoreErr
 use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
 use tokio::time::Instant;
 
-use super::execute::{Executor, Ran, Stop, attempt_of, guarded, rejection_of};
+use super::execute::{Executor, Ran, Stop, attempt_of, rejection_of};
 use super::runner::Runtime;
 use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
+use super::witness::Part;
 use crate::context::Context;
 use crate::digest::digest_of;
 use crate::failure_points::failure_point;
@@ -231,9 +232,11 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             Some(Handler::Local(handler)) => {
                 self.set_checkpoint(cx, at).await?;
                 cx.turn_to(Arc::clone(&work.row), attempt_of(work));
-                let timeout_ms = self.runtime().contract.timeout_ms;
                 let begun = Instant::now();
-                let ran = guarded(timeout_ms, handler.handle(cx, &work.row)).await;
+                // Called inside, so that one that panics at once is caught like any other.
+                let running = async { handler.handle(cx, &work.row).await };
+                let works = std::slice::from_ref(work);
+                let ran = self.executor.run_part(Part::Handler, works, running).await;
                 self.draft.handlers += begun.elapsed();
                 self.local_ended(cx, at, ran).await
             }
@@ -244,9 +247,10 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                     return Err(StepFailed::Alone(at + offset, failure));
                 }
                 cx.turn_to(Arc::clone(&work.row), attempt_of(work));
-                let timeout_ms = self.runtime().contract.timeout_ms;
                 let begun = Instant::now();
-                let ran = guarded(timeout_ms, handler.handle(cx, &rows)).await;
+                let running = async { handler.handle(cx, &rows).await };
+                let works = &self.works[run.clone()];
+                let ran = self.executor.run_part(Part::Handler, works, running).await;
                 self.draft.handlers += begun.elapsed();
                 self.batch_ended(run, ran)
             }
@@ -418,7 +422,8 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
         failure_point!("after-ledger-before-commit");
         let has_news = !cx.outgoing.is_empty();
-        match self.store().end(cx.tx, End::Commit).await {
+        let works = &self.works[self.piece.range.clone()];
+        match self.executor.commit(works, cx.tx).await {
             Ok(()) => {
                 failure_point!("after-commit");
                 if has_news {

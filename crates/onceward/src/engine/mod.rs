@@ -11,6 +11,7 @@
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
 //! | `upkeep` | retention, now and then |
+//! | `witness` | who sees user code being run, in tests |
 
 mod again;
 mod attempt;
@@ -26,6 +27,7 @@ mod suspects;
 mod tally;
 mod upkeep;
 mod verdict;
+mod witness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,6 +44,7 @@ use crate::subscription::{Handler, Subscription};
 use runner::Runtime;
 
 pub use surroundings::Surroundings;
+pub use witness::{Moment, Part, Sight, Witness};
 
 /// Settings of an engine. All times in milliseconds.
 #[derive(Clone, Debug)]

@@ -11,8 +11,9 @@ use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::store::{Begin, End, Settle, Store, StoreErrorKind};
 use onceward_core::{Class, Ending, Failure};
 
-use super::execute::{Executor, Ran, Stop, attempt_of, guarded, rejection_of};
+use super::execute::{Executor, Ran, Stop, attempt_of, rejection_of};
 use super::verdict::{Verdict, of_failure, of_store};
+use super::witness::Part;
 use crate::context::Context;
 use crate::failure_points::failure_point;
 use crate::handler::{AnyAnswer, AnyDeliver, CallHandler, Delivery, Probe, Reply};
@@ -106,8 +107,9 @@ impl<S: Store> Executor<S> {
         call: &dyn CallHandler<S>,
     ) -> Result<Result<Option<AnyAnswer>, Fate>, Stop> {
         failure_point!("before-probe");
-        let timeout_ms = self.runtime.contract.timeout_ms;
-        let failure = match guarded(timeout_ms, call.probe(&work.row)).await {
+        let running = async { call.probe(&work.row).await };
+        let works = std::slice::from_ref(work);
+        let failure = match self.run_part(Part::Probe, works, running).await {
             Ran::Returned(Ok(Probe::Happened(answer))) => return Ok(Ok(Some(answer))),
             Ran::Returned(Ok(Probe::DidNotHappen)) => return Ok(Ok(None)),
             Ran::Returned(Ok(Probe::Unsupported)) => {
@@ -134,8 +136,9 @@ impl<S: Store> Executor<S> {
         failure_point!("before-intent");
         self.start_rows(std::slice::from_ref(work)).await?;
         failure_point!("after-intent");
-        let timeout_ms = self.runtime.contract.timeout_ms;
-        Ok(match guarded(timeout_ms, call.call(&work.row)).await {
+        let running = async { call.call(&work.row).await };
+        let works = std::slice::from_ref(work);
+        Ok(match self.run_part(Part::Call, works, running).await {
             Ran::Returned(result) => result,
             // Nobody knows how far it came.
             Ran::Broken(failure) => Err(Failure::ambiguous(
@@ -203,23 +206,23 @@ impl<S: Store> Executor<S> {
         let tx = begun.map_err(|error| self.stop_for(&error))?;
         let mut cx = Context::new(self.store.clone(), tx, std::sync::Arc::clone(&work.row));
         cx.turn_to(std::sync::Arc::clone(&work.row), attempt_of(work));
-        let timeout_ms = self.runtime.contract.timeout_ms;
-        let (ending, reply) =
-            match guarded(timeout_ms, call.outcome(&mut cx, &work.row, answer)).await {
-                Ran::Returned(Ok(reply)) => (Ending::Done, reply),
-                Ran::Broken(failure) => return Ok(Outcome::Failed(failure)),
-                Ran::Returned(Err(failure)) => match of_failure(&self.store, failure) {
-                    Verdict::Message(failure) if failure.class() == Class::Rejected => {
-                        (Ending::Rejected, Some(rejection_of(&failure)))
-                    }
-                    Verdict::Message(failure) | Verdict::Ended(failure) => {
-                        let _ = self.store.end(cx.tx, End::RollBack).await;
-                        return Ok(Outcome::Failed(failure));
-                    }
-                    Verdict::Fenced => return Err(Stop::Fenced),
-                    Verdict::Store(_) => return Err(Stop::Trouble),
-                },
-            };
+        let running = async { call.outcome(&mut cx, &work.row, answer).await };
+        let works = std::slice::from_ref(work);
+        let (ending, reply) = match self.run_part(Part::Outcome, works, running).await {
+            Ran::Returned(Ok(reply)) => (Ending::Done, reply),
+            Ran::Broken(failure) => return Ok(Outcome::Failed(failure)),
+            Ran::Returned(Err(failure)) => match of_failure(&self.store, failure) {
+                Verdict::Message(failure) if failure.class() == Class::Rejected => {
+                    (Ending::Rejected, Some(rejection_of(&failure)))
+                }
+                Verdict::Message(failure) | Verdict::Ended(failure) => {
+                    let _ = self.store.end(cx.tx, End::RollBack).await;
+                    return Ok(Outcome::Failed(failure));
+                }
+                Verdict::Fenced => return Err(Stop::Fenced),
+                Verdict::Store(_) => return Err(Stop::Trouble),
+            },
+        };
         self.commit_outcome(work, cx, ending, reply).await
     }
 
@@ -258,7 +261,7 @@ impl<S: Store> Executor<S> {
             return Ok(Outcome::Known);
         }
         failure_point!("before-outcome-commit");
-        match self.store.end(cx.tx, End::Commit).await {
+        match self.commit(std::slice::from_ref(work), cx.tx).await {
             Ok(()) => {
                 failure_point!("after-outcome");
                 if !cx.outgoing.is_empty() {
@@ -306,8 +309,9 @@ impl<S: Store> Executor<S> {
             row: &work.row,
             attempt: attempt_of(work),
         };
-        let timeout_ms = self.runtime.contract.timeout_ms;
-        let failure = match guarded(timeout_ms, deliver.deliver(&delivery)).await {
+        let running = async { deliver.deliver(&delivery).await };
+        let works = std::slice::from_ref(work);
+        let failure = match self.run_part(Part::Delivery, works, running).await {
             Ran::Returned(Ok(())) => {
                 failure_point!("after-delivery");
                 return self.finish(work).await;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::witness::Witness;
 use crate::outbox::bell;
 
 /// What an engine takes from the process around it: names for its incarnations, and the doorbell
@@ -15,6 +16,7 @@ use crate::outbox::bell;
 pub struct Surroundings {
     new_member: Arc<dyn Fn() -> String + Send + Sync>,
     bell: watch::Sender<u64>,
+    witness: Option<Arc<dyn Witness>>,
 }
 
 impl Surroundings {
@@ -24,7 +26,19 @@ impl Surroundings {
         Self {
             new_member: Arc::new(new_member),
             bell: watch::Sender::new(0),
+            witness: None,
         }
+    }
+
+    /// Lets a witness see each moment of every attempt.
+    #[must_use]
+    pub fn watched_by(mut self, witness: Arc<dyn Witness>) -> Self {
+        self.witness = Some(witness);
+        self
+    }
+
+    pub(super) fn witness(&self) -> Option<&dyn Witness> {
+        self.witness.as_deref()
     }
 
     pub(super) fn new_member(&self) -> String {
@@ -48,6 +62,7 @@ impl Default for Surroundings {
         Self {
             new_member: Arc::new(|| Uuid::now_v7().to_string()),
             bell: bell(),
+            witness: None,
         }
     }
 }
