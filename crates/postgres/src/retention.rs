@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use onceward_core::store::{Retention, StoreError, StoreErrorKind, UpkeepReport};
+use onceward_core::{Position, Snapshot};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use crate::era::{Carrier, eras};
 use crate::error::{failed, while_doing};
+use crate::log::array;
 use crate::positions::{KeptLane, Records};
 use crate::session::Postgres;
 use crate::snapshot::is_seal;
@@ -46,10 +48,43 @@ impl Closed {
 }
 
 /// How far the subscription that is furthest behind has come.
-struct Horizon {
+pub(crate) struct Horizon {
     /// All transactions below this are behind every position.
     xmin: u64,
     subscription: Option<String>,
+    /// The least snapshot that any position has behind it; without lanes there is none.
+    least: Option<Snapshot>,
+}
+
+impl Horizon {
+    /// The end of the least snapshot and what was open then, as texts. Without lanes everything is
+    /// behind.
+    pub(crate) fn least(&self) -> (String, String) {
+        match &self.least {
+            Some(least) => (least.xmax.to_string(), array(&least.xip)),
+            None => (u64::MAX.to_string(), array(&[])),
+        }
+    }
+
+    /// Notes where a lane stands.
+    fn note(&mut self, subscription: String, position: Position) {
+        let is_sealed = position.within.as_ref().is_some_and(|w| is_seal(&w.until));
+        let after = if is_sealed {
+            Snapshot::origin()
+        } else {
+            position.after
+        };
+        let xmin = if is_sealed { 0 } else { after.xmin };
+        if xmin < self.xmin {
+            self.xmin = xmin;
+            self.subscription = Some(subscription);
+        }
+        // Snapshots of one cluster are ordered: what one sees, every later one sees too.
+        let order = |snapshot: &Snapshot| (snapshot.xmax, usize::MAX - snapshot.xip.len());
+        if self.least.as_ref().is_none_or(|l| order(&after) < order(l)) {
+            self.least = Some(after);
+        }
+    }
 }
 
 impl Horizon {
@@ -81,6 +116,7 @@ impl Postgres {
     pub(crate) async fn empty_log(
         &self,
         retention: Retention,
+        horizon: &Horizon,
         report: &mut UpkeepReport,
     ) -> Result<(), StoreError> {
         let mut tx = self.upkeep_tx().await?;
@@ -94,16 +130,12 @@ impl Postgres {
         tx.roll_back().await;
         let closed: Result<Vec<_>, sqlx::Error> = rows.iter().map(Closed::read).collect();
         let closed = closed.map_err(while_doing(ACTION))?;
-        if closed.is_empty() {
-            return Ok(());
-        }
-        let horizon = self.horizon().await?;
         for range in &closed {
             if let Some(reason) = horizon.holds(range) {
                 report.held_back_by.get_or_insert(reason);
                 continue;
             }
-            match self.empty(range, &horizon).await? {
+            match self.empty(range, horizon).await? {
                 Emptied::Yes => report.log_removed += 1,
                 Emptied::InUse => {
                     let text = format!("another session uses {} (a dump?)", range.leaf);
@@ -119,7 +151,7 @@ impl Postgres {
     }
 
     /// The least that any lane of any subscription has behind it.
-    async fn horizon(&self) -> Result<Horizon, StoreError> {
+    pub(crate) async fn horizon(&self) -> Result<Horizon, StoreError> {
         let mut tx = self.upkeep_tx().await?;
         let connection = tx.connection();
         let mut carrier = Carrier::new(eras(connection).await?);
@@ -132,18 +164,14 @@ impl Postgres {
         let mut horizon = Horizon {
             xmin: u64::MAX,
             subscription: None,
+            least: None,
         };
         for row in &rows {
             let subscription: String = row.try_get("subscription").map_err(while_doing(ACTION))?;
             let kept = KeptLane::read(row)?;
             let stand = records.stand(connection, &subscription, &kept).await?;
             let position = carrier.carry(connection, stand).await?;
-            let is_sealed = position.within.as_ref().is_some_and(|w| is_seal(&w.until));
-            let xmin = if is_sealed { 0 } else { position.after.xmin };
-            if xmin < horizon.xmin {
-                horizon.xmin = xmin;
-                horizon.subscription = Some(subscription);
-            }
+            horizon.note(subscription, position);
         }
         tx.roll_back().await;
         Ok(horizon)
@@ -204,10 +232,11 @@ impl Postgres {
         Ok(Emptied::Yes)
     }
 
-    /// Drops emptied ranges and old days of the ledger.
+    /// Drops emptied ranges, and old days of the ledger that nothing can ask for any more.
     pub(crate) async fn drop_leaves(
         &self,
         retention: Retention,
+        horizon: &Horizon,
         report: &mut UpkeepReport,
     ) -> Result<(), StoreError> {
         let mut tx = self.upkeep_tx().await?;
@@ -231,16 +260,31 @@ impl Postgres {
             .await
             .map_err(while_doing(ACTION))?;
         ranges.retain(|leaf| !reopened.contains(leaf));
-        let query = sqlx::query_scalar(include_str!("../sql/upkeep/old_days.sql"))
+        let (xmax, xip) = horizon.least();
+        let query = sqlx::query(include_str!("../sql/upkeep/old_days.sql"))
             .bind(self.now())
             .bind(bounded_ms(retention.ledger_ms))
-            .bind(LEAVES_MAX);
-        let days: Vec<String> = query
+            .bind(LEAVES_MAX)
+            .bind(xmax)
+            .bind(xip)
+            .bind(&horizon.subscription);
+        let rows = query
             .fetch_all(tx.connection())
             .await
             .map_err(while_doing(ACTION))?;
         tx.commit(ACTION).await?;
-        report.has_more |= days.len() as i64 == LEAVES_MAX;
+        let mut days = Vec::new();
+        for row in &rows {
+            let leaf: String = row.try_get("leaf").map_err(while_doing(ACTION))?;
+            match row.try_get("held_by").map_err(while_doing(ACTION))? {
+                None => days.push(leaf),
+                Some::<String>(reason) => {
+                    let text = format!("{leaf} is needed: {reason}");
+                    report.held_back_by.get_or_insert(text);
+                }
+            }
+        }
+        report.has_more |= days.len() as i64 > LEAVES_MAX;
         for leaf in left.iter().chain(&ranges).chain(&days) {
             if !self.drop_leaf(leaf).await? {
                 // The transaction that is in the way here is in the way of the others too.

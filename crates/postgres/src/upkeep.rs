@@ -5,6 +5,7 @@ use onceward_core::store::{Retention, StoreError, StoreErrorKind, Upkeep, Upkeep
 use sqlx::{PgConnection, Row as _};
 
 use crate::error::while_doing;
+use crate::retention::Horizon;
 use crate::session::{BEGIN, Postgres, Tx, moment};
 
 pub(crate) const ACTION: &str = "tidy";
@@ -43,9 +44,10 @@ impl Upkeep for Postgres {
         let mut report = UpkeepReport::default();
         self.make_ranges(retention, &mut report).await?;
         self.make_days(retention, &mut report).await?;
-        self.empty_log(retention, &mut report).await?;
-        self.drop_leaves(retention, &mut report).await?;
-        self.remove_rows(retention, &mut report).await?;
+        let horizon = self.horizon().await?;
+        self.empty_log(retention, &horizon, &mut report).await?;
+        self.drop_leaves(retention, &horizon, &mut report).await?;
+        self.remove_rows(retention, &horizon, &mut report).await?;
         self.find_oldest(&mut report).await?;
         self.save_report(&report).await?;
         guard.roll_back().await;
@@ -231,12 +233,16 @@ impl Postgres {
     async fn remove_rows(
         &self,
         retention: Retention,
+        horizon: &Horizon,
         report: &mut UpkeepReport,
     ) -> Result<(), StoreError> {
+        let (xmax, xip) = horizon.least();
         let query = sqlx::query(include_str!("../sql/upkeep/remove_operations.sql"))
             .bind(self.now())
             .bind(bounded_ms(retention.operation_ledger_ms))
-            .bind(ROWS_MAX);
+            .bind(ROWS_MAX)
+            .bind(xmax)
+            .bind(xip);
         let removed = self.remove(query, report).await?;
         report.ledger_removed += removed;
         for query in [

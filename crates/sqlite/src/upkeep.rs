@@ -16,6 +16,7 @@ const REMOVE_OPERATION_LEDGER: &str = include_str!("../sql/upkeep/remove_operati
 const REMOVE_ACCEPTANCES: &str = include_str!("../sql/upkeep/remove_acceptances.sql");
 const REMOVE_MEMBERS: &str = include_str!("../sql/upkeep/remove_members.sql");
 const OLDEST: &str = include_str!("../sql/upkeep/oldest.sql");
+const LEDGER_HELD: &str = include_str!("../sql/upkeep/ledger_held.sql");
 const SAVE_REPORT: &str = include_str!("../sql/upkeep/save_report.sql");
 const LAST_REPORT: &str = include_str!("../sql/upkeep/last_report.sql");
 
@@ -46,6 +47,9 @@ impl Upkeep for Sqlite {
             ..UpkeepReport::default()
         };
         self.find_oldest(retention, &mut report).await?;
+        if report.held_back_by.is_none() {
+            report.held_back_by = self.ledger_held_by(retention).await?;
+        }
         let mut tx = self.write(TIDYING).await?;
         sqlx::query(SAVE_REPORT)
             .bind(to_json(&report, TIDYING)?)
@@ -77,7 +81,7 @@ impl Sqlite {
         let mut tx = self.write(TIDYING).await?;
         let mut query = sqlx::query(sql);
         if let Some(keep_ms) = keep_ms {
-            query = query.bind(int(keep_ms).min(i64::MAX / 4_000));
+            query = query.bind(bounded(keep_ms));
         }
         let query = query.bind(self.now()).bind(ROWS_MAX);
         let done = query.execute(tx.connection()).await.attempting(TIDYING)?;
@@ -91,7 +95,7 @@ impl Sqlite {
         report: &mut UpkeepReport,
     ) -> Result<(), StoreError> {
         let found = sqlx::query(OLDEST)
-            .bind(int(retention.log_ms).min(i64::MAX / 4_000))
+            .bind(bounded(retention.log_ms))
             .bind(self.now())
             .fetch_optional(self.reads())
             .await
@@ -111,4 +115,30 @@ impl Sqlite {
         };
         Ok(())
     }
+
+    /// What keeps the oldest row of the ledger beyond its memory.
+    async fn ledger_held_by(&self, retention: Retention) -> Result<Option<String>, StoreError> {
+        let found = sqlx::query(LEDGER_HELD)
+            .bind(bounded(retention.ledger_ms))
+            .bind(self.now())
+            .fetch_optional(self.reads())
+            .await
+            .attempting(TIDYING)?;
+        let Some(row) = found else { return Ok(None) };
+        let behind: Option<String> = row.try_get("behind").attempting(TIDYING)?;
+        let deferred: Option<String> = row.try_get("deferred").attempting(TIDYING)?;
+        let cased: Option<i64> = row.try_get("cased").attempting(TIDYING)?;
+        let reason = match (behind, deferred, cased) {
+            (Some(name), ..) => format!("subscription {name} has not come past it"),
+            (None, Some(name), _) => format!("a deferred message of subscription {name}"),
+            (None, None, Some(case)) => format!("case {case}"),
+            (None, None, None) => return Ok(None),
+        };
+        Ok(Some(format!("the ledger is needed: {reason}")))
+    }
+}
+
+/// Milliseconds that can be made microseconds.
+fn bounded(ms: u64) -> i64 {
+    int(ms).min(i64::MAX / 4_000)
 }

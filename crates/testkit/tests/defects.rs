@@ -23,6 +23,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::DropCommits => "effects::dropping_a_transaction_leaves_no_trace",
         Defect::CallersShareKeys => "acceptance::callers_share_no_keys",
         Defect::TidyIgnoresPositions => "upkeep::nothing_a_position_still_needs_is_removed",
+        Defect::TidyForgetsByAge => "upkeep::the_ledger_remembers_what_is_deferred",
         _ => "a case for a defect that is new here",
     }
 }

@@ -87,7 +87,8 @@ pub struct UpkeepReport {
     pub has_more: bool,
     /// The oldest row of the log that is kept.
     pub log_oldest_at: Option<Timestamp>,
-    /// Why the log cannot be shortened although it is old enough, in words; `None` when it can.
+    /// Why something of the log or of the ledger is kept although it is old enough to go, in words;
+    /// `None` when nothing is.
     pub held_back_by: Option<String>,
     /// Days for which room is made ahead at ten times the highest rate seen.
     pub days_ahead: Option<f64>,

@@ -118,6 +118,37 @@ async fn ex_16_a_range_goes_when_nobody_needs_it() {
     assert!(!ids(&rows).contains(&"old"));
 }
 
+/// An open case keeps its day of the ledger; the days around it go, and so does what came before.
+#[tokio::test]
+async fn only_the_day_that_is_needed_stays() {
+    let (database, store, clock) = clocked().await;
+    register(&store, Start::Earliest).await;
+    append(&store, &[envelope("a", "a")]).await;
+    read_all(&store).await;
+    let open = "insert into onceward.cases (subscription, xid, seq, slot, id, aggregatetype,
+            aggregateid, type, payload, priority, recorded_at, reason, failure, failures, deaths,
+            waits, age_ms, holds_key, opened_at)
+        select 'ship', xid, seq, slot, id, aggregatetype, aggregateid, type, payload, priority,
+            recorded_at, 'ambiguous', '{}', 1, 0, 0, 0, false, now()
+        from onceward.outbox";
+    database.psql(open).await;
+    clock.advance_ms(40 * DAY_MS);
+    let reason = loop {
+        let report = tidy(&store).await;
+        if !report.has_more {
+            break report.held_back_by.unwrap();
+        }
+    };
+    let left = "select string_agg(substr(relname, 8), ' ' order by relname) from pg_inherits
+        join pg_class on oid = inhrelid where inhparent = 'onceward.ledger'::regclass
+        and (relname = 'ledger_early' or to_date(substr(relname, 8), 'YYYYMMDD') < current_date + 8)";
+    let today = "select to_char(recorded_at at time zone 'UTC', 'YYYYMMDD') from onceward.outbox";
+    let today = database.psql(today).await;
+    assert_eq!(database.psql(left).await.trim(), today.trim());
+    let expected = format!("ledger_{} is needed: case 1", today.trim());
+    assert_eq!(reason, expected);
+}
+
 /// A `pg_dump` that is read slowly, and an append that stays open, while upkeep cuts, attaches,
 /// empties and detaches: nobody waits for anybody, and what was put off is done afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,6 +195,8 @@ async fn a_running_dump_only_puts_it_off() {
     assert_eq!(dumped, 4_000, "the dump is whole");
     assert!(text.contains("\tnew\t") && !text.contains("\tduring-"));
     execute(&mut open, "commit").await;
+    // What was appended meanwhile is old for the short memory, and needed until it is read.
+    read_all(&store).await;
     let report = store.tidy(short).await.unwrap();
     assert_eq!(report.held_back_by, None);
     assert_eq!(report.log_removed, 1);

@@ -1,3 +1,17 @@
+-- Of the oldest those past their memory that no message can ask for: none that a position is
+-- before, none deferred, none with an open case.
 DELETE FROM onceward_operation_ledger
-WHERE finished_at < coalesce(?2, (SELECT micros FROM onceward_clock)) - ?1 * 1000
-  AND rowid IN (SELECT rowid FROM onceward_operation_ledger ORDER BY rowid LIMIT ?3)
+WHERE rowid IN (
+    SELECT l.id FROM (
+        SELECT rowid AS id, type, identity, finished_at FROM onceward_operation_ledger
+        ORDER BY rowid LIMIT ?3 * 5) AS l
+    WHERE l.finished_at < coalesce(?2, (SELECT micros FROM onceward_clock)) - ?1 * 1000
+      AND NOT EXISTS (
+          SELECT 1 FROM onceward_outbox AS o
+          WHERE coalesce(o.operationid, o.id) = l.identity AND o.type = l.type
+            AND (o.seq > (SELECT min(position_seq) FROM onceward_lane)
+                 OR EXISTS (SELECT 1 FROM onceward_deferral AS d WHERE d.seq = o.seq)))
+      AND l.identity NOT IN (
+          SELECT coalesce(c.operationid, c.id) FROM onceward_case AS c WHERE c.state = 'open')
+    LIMIT ?3
+)

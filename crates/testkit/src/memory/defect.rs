@@ -37,11 +37,13 @@ pub enum Defect {
     CallersShareKeys,
     /// Upkeep removes old rows whether or not they were read.
     TidyIgnoresPositions,
+    /// Upkeep removes old ledger rows whether or not their messages can come again.
+    TidyForgetsByAge,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -58,5 +60,6 @@ impl Defect {
         Self::DropCommits,
         Self::CallersShareKeys,
         Self::TidyIgnoresPositions,
+        Self::TidyForgetsByAge,
     ];
 }

@@ -25,7 +25,8 @@ impl Upkeep for MemoryStore {
         let mut report = UpkeepReport::default();
         let ignores = self.shared.has(Defect::TidyIgnoresPositions);
         tidy_log(&mut state, now, retention.log_ms, ignores, &mut report);
-        tidy_ledger(&mut state, now, retention, &mut report);
+        let by_age_alone = self.shared.has(Defect::TidyForgetsByAge);
+        tidy_ledger(&mut state, now, retention, by_age_alone, &mut report);
         tidy_records(&mut state, now, &mut report);
         let oldest = state.tables.log.values().map(|row| row.recorded_at).min();
         report.log_oldest_at = oldest;
@@ -88,44 +89,65 @@ fn tidy_log(
     report.log_removed = gone.len() as u64;
 }
 
-/// Whether the message of a ledger row may be read again: as long as no position is past it, or it is
-/// deferred, its record stays, however old.
-fn may_come_again(state: &State, place: &LedgerPlace) -> bool {
-    let Some(subscription) = state.subscriptions.get(&place.subscription) else {
-        return false;
-    };
+/// What may bring the message of a ledger row again, in words: its lane's position is not past it,
+/// it is deferred, or an open case has it. Then its record stays, however old.
+fn brought_by(state: &State, place: &LedgerPlace) -> Option<String> {
+    let subscription = state.subscriptions.get(&place.subscription)?;
     let identities = match place.is_operation {
         true => &[Identity::Operation][..],
         false => &[Identity::Message, Identity::Seq],
     };
-    state.tables.log.values().any(|row| {
-        let is_its = identities.iter().any(|identity| {
-            LedgerPlace::of(
-                &place.subscription,
-                *identity,
-                &LedgerKey::of(row, *identity),
-            ) == *place
-        });
-        let deferral = (place.subscription.clone(), row.seq);
-        is_its
+    let is_its = |row: &Row| {
+        identities.iter().any(|identity| {
+            let key = LedgerKey::of(row, *identity);
+            LedgerPlace::of(&place.subscription, *identity, &key) == *place
+        })
+    };
+    let name = &place.subscription;
+    let mut cases = state.tables.cases.values();
+    if let Some(case) = cases.find(|case| case.subscription == *name && is_its(&case.row)) {
+        return Some(format!("case {}", case.case_id));
+    }
+    let row = state.tables.log.values().find(|row| {
+        let deferral = (name.clone(), row.seq);
+        is_its(row)
             && (state.tables.deferrals.contains_key(&deferral)
-                || !is_past(state, &place.subscription, subscription, row))
-    })
+                || !is_past(state, name, subscription, row))
+    })?;
+    Some(format!(
+        "{name} has not finished message {}",
+        row.envelope.id
+    ))
 }
 
-fn tidy_ledger(state: &mut State, now: Timestamp, kept: Retention, report: &mut UpkeepReport) {
-    let old = state.tables.ledger.iter().filter(|(place, recorded)| {
+fn tidy_ledger(
+    state: &mut State,
+    now: Timestamp,
+    kept: Retention,
+    by_age_alone: bool,
+    report: &mut UpkeepReport,
+) {
+    let mut gone = Vec::new();
+    for (place, recorded) in &state.tables.ledger {
         let is_old = if place.is_operation {
             is_older(recorded.at, now, kept.operation_ledger_ms)
         } else {
             is_older(place.key.recorded_at, now, kept.ledger_ms)
         };
-        is_old && !may_come_again(state, place)
-    });
-    let gone: Vec<_> = old
-        .map(|(place, _)| place.clone())
-        .take(ROUND_ROWS)
-        .collect();
+        if !is_old {
+            continue;
+        }
+        match brought_by(state, place).filter(|_| !by_age_alone) {
+            Some(reason) => {
+                report.held_back_by.get_or_insert(reason);
+            }
+            None if gone.len() == ROUND_ROWS => {
+                report.has_more = true;
+                break;
+            }
+            None => gone.push(place.clone()),
+        }
+    }
     for place in &gone {
         let removed = state.tables.ledger.remove(place);
         if let Some(removed) = removed {
@@ -135,7 +157,6 @@ fn tidy_ledger(state: &mut State, now: Timestamp, kept: Retention, report: &mut 
             });
         }
     }
-    report.has_more |= gone.len() == ROUND_ROWS;
     report.ledger_removed = gone.len() as u64;
 }
 

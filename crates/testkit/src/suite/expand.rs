@@ -142,6 +142,9 @@ macro_rules! store_suite_cases {
                 a_case_outlives_its_row
                 what_everybody_is_past_goes
                 the_ledger_keeps_its_memory_and_no_longer
+                the_ledger_remembers_what_a_position_will_read_again
+                the_ledger_remembers_what_is_deferred
+                the_ledger_remembers_what_has_an_open_case
                 saved_positions_survive
                 the_last_round_is_reported
             }

@@ -8,7 +8,7 @@ use onceward_core::{Identity, Position, Row};
 use super::seams::*;
 use super::steps::{
     LANES, SUB, append_rows, case, defer, deferral, entry, ids, join, known, load, messages,
-    nothing, origin, read_all, record, register, save, settle, take,
+    nothing, origin, read_all, record, register, release, save, settle, take,
 };
 use super::{CaseResult, Fixture, allows};
 
@@ -127,6 +127,99 @@ pub async fn the_ledger_keeps_its_memory_and_no_longer<F: Fixture>(fixture: &F) 
         ];
         assert_eq!(found, expected, "{advance_days} days later");
     }
+    Ok(())
+}
+
+/// Which of the ledgers knows a row's effect: by message, by operation.
+async fn remembers<S: Store>(store: &S, row: &Row) -> Result<[bool; 2], StoreError> {
+    let mut found = [false; 2];
+    for (is_known, identity) in found
+        .iter_mut()
+        .zip([Identity::Message, Identity::Operation])
+    {
+        let keys = [entry(row, identity).key];
+        *is_known = known(store, SUB, identity, &keys).await?[0].is_some();
+    }
+    Ok(found)
+}
+
+/// Records the effect of a row in both ledgers.
+async fn record_both<S: Store>(store: &S, row: &Row) -> Result<(), StoreError> {
+    for identity in [Identity::Message, Identity::Operation] {
+        record(store, identity, &[entry(row, identity)]).await?;
+    }
+    Ok(())
+}
+
+/// A lane that stands before a message will read it again, however late.
+pub async fn the_ledger_remembers_what_a_position_will_read_again<F: Fixture>(
+    fixture: &F,
+) -> CaseResult {
+    let store = fixture.store();
+    register(store, SUB).await?;
+    let row = append_rows(store, &messages(1, 1)).await?.remove(0);
+    record_both(store, &row).await?;
+    fixture.advance_ms(100 * DAY_MS);
+    tidy_all(store).await?;
+    assert_eq!(remembers(store, &row).await?, [true, true], "not read yet");
+    let lease = join(store, "a").await?;
+    let lanes: Vec<u16> = (0..LANES).collect();
+    for lane in take(store, &lease, &lanes).await? {
+        release(store, &lease, &lane, &store.head().await?).await?;
+    }
+    tidy_all(store).await?;
+    assert_eq!(remembers(store, &row).await?, [false, false], "read");
+    Ok(())
+}
+
+/// A deferral brings its message again, also one that says that it is running.
+pub async fn the_ledger_remembers_what_is_deferred<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let (rows, _) = all_read(fixture).await?;
+    for (row, kind) in [
+        (&rows[0], DeferralKind::Running),
+        (&rows[1], DeferralKind::Retry),
+    ] {
+        record_both(store, row).await?;
+        defer(store, &[deferral(row, kind, Some(0))]).await?;
+    }
+    record_both(store, &rows[2]).await?;
+    fixture.advance_ms(100 * DAY_MS);
+    tidy_all(store).await?;
+    for row in &rows[..2] {
+        assert_eq!(remembers(store, row).await?, [true, true], "it is deferred");
+    }
+    let [_, by_operation] = remembers(store, &rows[2]).await?;
+    assert!(!by_operation, "nothing brings this one again");
+    let clear: Vec<u64> = rows[..2].iter().map(|row| row.seq).collect();
+    let clear = Settle {
+        clear: &clear,
+        ..nothing()
+    };
+    settle(store, clear).await?;
+    tidy_all(store).await?;
+    for row in &rows[..3] {
+        let found = remembers(store, row).await?;
+        assert_eq!(found, [false, false], "nothing brings {} again", row.seq);
+    }
+    Ok(())
+}
+
+/// A person may send the message of an open case again.
+pub async fn the_ledger_remembers_what_has_an_open_case<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let (rows, _) = all_read(fixture).await?;
+    record_both(store, &rows[0]).await?;
+    let opened = Settle {
+        cases: &[case(&rows[0], "ambiguous")],
+        ..nothing()
+    };
+    settle(store, opened).await?;
+    fixture.advance_ms(100 * DAY_MS);
+    let report = tidy_all(store).await?;
+    assert_eq!(remembers(store, &rows[0]).await?, [true, true]);
+    let reason = report.held_back_by.ok_or("no reason given")?;
+    assert!(reason.contains("case"), "{reason}");
     Ok(())
 }
 
