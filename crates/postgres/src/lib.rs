@@ -27,7 +27,8 @@ mod retention;
 mod row;
 mod schema;
 mod session;
-mod snapshot;
+#[doc(hidden)]
+pub mod snapshot;
 mod status;
 mod upkeep;
 mod waiting;

@@ -1,10 +1,10 @@
-//! The server's snapshots, and positions as text.
+//! The server's snapshots, and positions as text. Hidden: public for fuzzing only.
 
 use onceward_core::store::{StoreError, StoreErrorKind};
 use onceward_core::{Position, Snapshot};
 
 /// Reads `xmin:xmax:xip,xip,...`, the text of `pg_snapshot`.
-pub(crate) fn read_snapshot(text: &str, floor: u64) -> Option<Snapshot> {
+pub fn read_snapshot(text: &str, floor: u64) -> Option<Snapshot> {
     let mut parts = text.splitn(3, ':');
     let xmin = parts.next()?.parse().ok()?;
     let xmax = parts.next()?.parse().ok()?;
@@ -14,12 +14,22 @@ pub(crate) fn read_snapshot(text: &str, floor: u64) -> Option<Snapshot> {
         xip.push(xid.parse().ok()?);
     }
     xip.sort_unstable();
-    Some(Snapshot {
+    let snapshot = Snapshot {
         xmin,
         xmax,
         xip,
         floor,
-    })
+    };
+    is_ordered(&snapshot).then_some(snapshot)
+}
+
+/// Whether the open transactions are ascending and between the bounds. Of a snapshot for which this
+/// does not hold, one that was open might be taken for seen, and its messages be passed over.
+fn is_ordered(snapshot: &Snapshot) -> bool {
+    let Snapshot {
+        xmin, xmax, xip, ..
+    } = snapshot;
+    xmin <= xmax && xip.is_sorted() && xip.iter().all(|xid| (xmin..xmax).contains(&xid))
 }
 
 /// Most transactions that are listed as open because they had started above the snapshot's xmax.
@@ -49,21 +59,34 @@ pub(crate) fn has_no_floor(snapshot: &Snapshot) -> bool {
 }
 
 /// Numbers with commas between.
-pub(crate) fn list(xids: &[u64]) -> String {
+pub fn list(xids: &[u64]) -> String {
     let texts: Vec<String> = xids.iter().map(u64::to_string).collect();
     texts.join(",")
 }
 
 /// A position as it is kept.
-pub(crate) fn position_text(position: &Position) -> Result<String, StoreError> {
+pub fn position_text(position: &Position) -> Result<String, StoreError> {
     serde_json::to_string(position)
         .map_err(|error| StoreError::new(StoreErrorKind::Other, "write a position", error))
 }
 
 /// A position as it was kept.
-pub(crate) fn read_position(text: &str) -> Result<Position, StoreError> {
-    serde_json::from_str(text)
-        .map_err(|error| StoreError::new(StoreErrorKind::Other, "read a position", error))
+pub fn read_position(text: &str) -> Result<Position, StoreError> {
+    let position: Position = serde_json::from_str(text)
+        .map_err(|error| StoreError::new(StoreErrorKind::Other, "read a position", error))?;
+    let until = position.within.as_ref().map(|within| &within.until);
+    if !std::iter::once(&position.after)
+        .chain(until)
+        .all(is_ordered)
+    {
+        let found = "a snapshot in it is out of order";
+        return Err(StoreError::found(
+            StoreErrorKind::Other,
+            "read a position",
+            found,
+        ));
+    }
+    Ok(position)
 }
 
 /// Whether this is the end of the one tick of an era that is over, see [`seal`].
@@ -93,6 +116,26 @@ mod tests {
         assert!(read_snapshot("10:20:", 0).unwrap().xip.is_empty());
         assert_eq!(read_snapshot("10:20", 0), None);
         assert_eq!(read_snapshot("a:20:", 0), None);
+    }
+
+    /// Read as they are, an open transaction would count as seen.
+    #[test]
+    fn snapshots_and_positions_out_of_order_are_refused() {
+        for text in ["30:20:", "10:20:9", "10:20:20", "10:20:5,15"] {
+            assert_eq!(read_snapshot(text, 0), None, "{text}");
+        }
+        let after = |xip: &str| {
+            format!(r#"{{"era":1,"after":{{"xmin":10,"xmax":20,"xip":[{xip}],"floor":7}}}}"#)
+        };
+        assert_eq!(read_position(&after("10,15")).unwrap().after.xip, [10, 15]);
+        for xip in ["15,10", "9", "20"] {
+            assert!(read_position(&after(xip)).is_err(), "{xip}");
+        }
+        let within = Position::origin(1).reach(&Snapshot::serial(5), 3);
+        let text = position_text(&within).unwrap();
+        assert_eq!(read_position(&text).unwrap(), within);
+        let text = text.replace(r#""xmin":6,"xmax":6"#, r#""xmin":7,"xmax":6"#);
+        assert!(read_position(&text).is_err(), "{text}");
     }
 
     #[test]

@@ -36,8 +36,10 @@
 
 mod answer;
 mod call;
-mod retry_after;
-mod signature;
+#[doc(hidden)]
+pub mod retry_after;
+#[doc(hidden)]
+pub mod signature;
 
 use std::fmt;
 use std::sync::Arc;

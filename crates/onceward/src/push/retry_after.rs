@@ -1,4 +1,4 @@
-//! The header `Retry-After`: seconds, or an HTTP date.
+//! The header `Retry-After`: seconds, or an HTTP date. Hidden: public for fuzzing only.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use onceward_core::disposition::RETRY_AFTER_MAX_MS;
 
 /// The wait in milliseconds from `now`, at most [`RETRY_AFTER_MAX_MS`]; `None` when it is neither
 /// of the two forms. A date that is past is no wait.
-pub(super) fn parse_ms(value: &str, now: SystemTime) -> Option<u64> {
+pub fn parse_ms(value: &str, now: SystemTime) -> Option<u64> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
         // Too many digits for a number are a wait all the same.

@@ -1,4 +1,5 @@
-//! Signing as in Standard Webhooks, with any number of secrets for rotation.
+//! Signing as in Standard Webhooks, with any number of secrets for rotation. Hidden: public for
+//! fuzzing only, but for what `push` names.
 
 use std::fmt;
 use std::path::Path;
@@ -89,7 +90,9 @@ impl SigningSecrets {
     }
 
     /// The value of `webhook-signature`.
-    pub(super) fn sign(&self, id: &str, timestamp_s: u64, body: &[u8]) -> String {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sign(&self, id: &str, timestamp_s: u64, body: &[u8]) -> String {
         let signatures = self.0.iter().map(|secret| {
             let mut mac =
                 Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of every length");
@@ -104,7 +107,8 @@ impl SigningSecrets {
 
 /// A message id as `webhook-id`: without dots, which separate what is signed, and printable. What
 /// is plain stays as it is; different ids stay different.
-pub(super) fn webhook_id(id: &str) -> String {
+#[must_use]
+pub fn webhook_id(id: &str) -> String {
     let mut plain = String::with_capacity(id.len());
     for byte in id.bytes() {
         if byte.is_ascii_graphic() && !b".%\"".contains(&byte) {

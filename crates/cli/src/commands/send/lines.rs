@@ -155,6 +155,27 @@ impl Lines {
     }
 }
 
+/// An event, or the pointer to a fault in it and what is wrong.
+type Read = Result<Envelope, (Option<String>, String)>;
+
+/// The lines of an input that are not blank, with their numbers. For fuzzing only.
+///
+/// # Errors
+/// None: what is in memory can be read.
+#[doc(hidden)]
+pub async fn read_all(input: Vec<u8>) -> Result<Vec<(u64, Read)>, Error> {
+    let input = Box::new(std::io::Cursor::new(input));
+    let mut lines = Lines::over(input, "memory".to_owned());
+    let mut all = Vec::new();
+    while let Some(line) = lines.next().await? {
+        all.push(match line {
+            Line::Event { number, event, .. } => (number, Ok(*event)),
+            Line::Refused { number, refused } => (number, Err((refused.pointer, refused.message))),
+        });
+    }
+    Ok(all)
+}
+
 fn unreadable(shown: &str, error: std::io::Error) -> Error {
     Error::new(Code::Input, format!("could not read {shown}")).with_source(error)
 }
