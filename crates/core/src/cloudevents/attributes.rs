@@ -142,7 +142,9 @@ impl Incoming {
         let Some(value) = self.values.remove(name) else {
             return Ok(None);
         };
-        let parsed = value.parse().ok().filter(|_| is_rfc3339(&value));
+        // An offset may lead out of the years that can be written again.
+        let can_travel = |time: &Timestamp| is_rfc3339(&value) && is_rfc3339(&time.to_string());
+        let parsed = value.parse().ok().filter(can_travel);
         parsed.map(Some).ok_or_else(|| {
             let message = "must be an RFC 3339 timestamp, like 2026-03-01T12:00:00Z";
             self.layout.fault(FaultKind::BadValue, name, message)

@@ -1,6 +1,6 @@
 //! What is wrong with an event, and where.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// What kind of fault it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,15 +50,29 @@ impl Place {
     }
 }
 
+/// On one line and without control characters, whatever a sender made part of a name.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pointer(pointer) if pointer.is_empty() => f.write_str("the document"),
-            Self::Pointer(pointer) => f.write_str(pointer),
-            Self::Header(name) => write!(f, "header {name}"),
+            Self::Pointer(pointer) => plain(f, pointer),
+            Self::Header(name) => {
+                f.write_str("header ")?;
+                plain(f, name)
+            }
             Self::Body => f.write_str("the body"),
         }
     }
+}
+
+fn plain(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    for c in text.chars() {
+        match c.is_control() {
+            true => write!(f, "{}", c.escape_default())?,
+            false => f.write_char(c)?,
+        }
+    }
+    Ok(())
 }
 
 /// An event that was refused. The text never quotes data or values.

@@ -390,6 +390,28 @@ fn what_cannot_travel_is_not_written() {
     );
 }
 
+/// Accepted, it could be written to nobody.
+#[test]
+fn a_time_whose_offset_leads_before_the_year_0_is_refused() {
+    let early = r#""time":"0000-01-01T00:00:00+01:00""#;
+    let fault = with(early).unwrap_err();
+    let expected = (FaultKind::BadValue, Some("/time"));
+    assert_eq!((fault.kind, fault.place.pointer()), expected);
+    let headers: [(&str, &[u8]); 1] = [("ce-expirytime", b"0000-01-01T00:00:00+00:01")];
+    let fault = binary(&headers, b"").unwrap_err();
+    assert_eq!(fault.place.to_string(), "header ce-expirytime");
+    assert!(with(r#""time":"0000-01-01T01:00:00+01:00""#).is_ok());
+}
+
+/// Its place is shown on terminals.
+#[test]
+fn a_name_with_control_characters_is_shown_escaped() {
+    let fault = with(r#""a\u001b[31m\n":1"#).unwrap_err();
+    assert_eq!(fault.place.pointer(), Some("/a\u{1b}[31m\n"));
+    assert_eq!(fault.place.to_string(), r"/a\u{1b}[31m\n");
+    assert!(!fault.to_string().contains(char::is_control), "{fault}");
+}
+
 #[test]
 fn a_foreign_recordedtime_is_dropped() {
     let envelope = with(r#""recordedtime":"1999-01-01T00:00:00Z""#).unwrap();
