@@ -121,6 +121,20 @@ impl Output {
     }
 }
 
+/// A text of somebody else on one line, with control characters escaped: they could move the cursor,
+/// or make believe that something else was said.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => plain.extend(c.escape_default()),
+            false => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// An empty table with these headings.
 #[must_use]
 pub fn table(headings: &[&str]) -> Table {

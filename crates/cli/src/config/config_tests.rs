@@ -328,3 +328,21 @@ fn text_that_is_no_toml_is_refused_where_it_stops_being() {
     let shown = faults("");
     assert!(shown[0].contains("[store] is missing"), "{shown:#?}");
 }
+
+/// Names are part of what is shown on a terminal.
+#[test]
+fn names_with_control_characters_are_shown_escaped() {
+    let text = with(
+        "[subscription.hook]",
+        "[subscription.\"a\\u001b[31m\\n\"]\nnothing = 1",
+    );
+    let faults = faults(&text);
+    assert!(
+        faults.iter().all(|fault| !fault.contains(char::is_control)),
+        "{faults:?}"
+    );
+    assert!(
+        faults.iter().any(|fault| fault.contains(r"\u{1b}[31m\n]")),
+        "{faults:?}"
+    );
+}

@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::fault::{FaultCode, RawFault};
+use crate::output::plain;
 
 /// A value and where it stands in the file.
 #[derive(Clone, Debug)]
@@ -29,7 +30,8 @@ impl Findings {
         self.faults.borrow_mut().push(RawFault {
             code,
             place: place.clone(),
-            message: message.into(),
+            // Names that the author chose are part of it.
+            message: plain(&message.into()),
         });
     }
 

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::sink::{Attempt, Refused, Taken, mismatch};
 use crate::config::SecretSource;
 use crate::error::{Code, Error};
+use crate::output::plain;
 use crate::target;
 
 /// Bytes of events in one request: half of what an endpoint accepts by default, because an event
@@ -137,7 +138,7 @@ impl Endpoint {
     }
 
     fn failed(&self, said: &str) -> Error {
-        Error::new(Code::Endpoint, format!("{} {said}", self.url))
+        Error::new(Code::Endpoint, plain(&format!("{} {said}", self.url)))
     }
 }
 

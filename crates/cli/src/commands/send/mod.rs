@@ -19,9 +19,11 @@ use serde_json::json;
 use crate::cli::Global;
 use crate::config::Config;
 use crate::error::{Code, EXIT_PARTLY, Error};
-use crate::output::Output;
+use crate::output::{Output, plain};
 use crate::store::Target;
 
+#[doc(hidden)]
+pub use lines::read_all;
 use lines::{Line, Lines};
 use progress::Progress;
 use sink::{Refused, Sink, Taken};
@@ -80,10 +82,8 @@ impl Summary {
             // Empty, it is the whole line.
             let place = pointer.as_ref().filter(|pointer| !pointer.is_empty());
             let place = place.map(|pointer| format!(" {pointer}:"));
-            output.say(&format!(
-                "line {line}:{} {message}",
-                place.unwrap_or_default()
-            ));
+            let shown = format!("line {line}:{} {message}", place.unwrap_or_default());
+            output.say(&plain(&shown));
         }
         self.refused_lines.push(RefusedLine {
             line,
