@@ -44,7 +44,10 @@ pub(super) struct Key {
     /// Deferrals being written or cleared.
     pub(super) storing: u32,
     pub(super) due: Due,
-    pub(super) is_loading: bool,
+    /// The load under way: an answer to an earlier one says nothing about the key of today.
+    pub(super) loading: Option<u64>,
+    /// What is deferred up to here was loaded and is done: the next load goes on from it.
+    pub(super) loaded_to: u64,
     /// Something of it was written while it is being loaded: the answer may not have it.
     pub(super) is_load_stale: bool,
     /// It stands in the queue of keys to be loaded.
@@ -70,8 +73,13 @@ impl Key {
             && !self.is_running
             && !self.is_held()
             && self.storing == 0
-            && !self.is_loading
+            && self.loading.is_none()
             && !self.is_ready
+    }
+
+    /// A message was stored, or left to the store: it is to be loaded.
+    pub(super) fn load_from(&mut self, seq: u64) {
+        self.loaded_to = self.loaded_to.min(seq.saturating_sub(1));
     }
 }
 
@@ -85,7 +93,8 @@ impl Dispatcher {
             stored: 0,
             storing: 0,
             due: Due::Now,
-            is_loading: false,
+            loading: None,
+            loaded_to: 0,
             is_load_stale: false,
             is_to_load: false,
             waits_for_ms: None,
@@ -101,7 +110,7 @@ impl Dispatcher {
             return;
         };
         let is_releasing = self.lanes.get(&key.lane).is_none_or(|l| l.cap.is_some());
-        if is_releasing || key.is_running || key.storing > 0 || key.is_loading {
+        if is_releasing || key.is_running || key.storing > 0 || key.loading.is_some() {
             return;
         }
         if !key.queue.is_empty() {
@@ -152,16 +161,20 @@ impl Dispatcher {
             };
             key.is_to_load = false;
             let is_releasing = self.lanes.get(&key.lane).is_none_or(|l| l.cap.is_some());
-            let is_busy = is_releasing || key.is_running || key.storing > 0 || key.is_loading;
+            let is_busy =
+                is_releasing || key.is_running || key.storing > 0 || key.loading.is_some();
             let has_reason = key.stored > 0 && key.due == Due::Now && key.queue.is_empty();
             if is_busy || !has_reason || key.is_case_held || key.awaits_read {
                 continue;
             }
-            key.is_loading = true;
+            self.last_load += 1;
+            key.loading = Some(self.last_load);
             self.loading += 1;
             self.out.push(Command::Load {
+                load: self.last_load,
                 key: name.to_string(),
                 slot: key.slot,
+                after_seq: key.loaded_to,
                 rows_max: LOAD_ROWS,
             });
         }
@@ -189,13 +202,13 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn loaded(&mut self, name: &str, rows: Vec<DeferredRow>) {
+    pub(super) fn loaded(&mut self, load: u64, name: &str, rows: Vec<DeferredRow>) {
         self.loading = self.loading.saturating_sub(1);
         // An answer from before a handover says nothing about the key of today.
         let Some((name, _)) = self
             .keys
             .get_key_value(name)
-            .filter(|(_, key)| key.is_loading)
+            .filter(|(_, key)| key.loading == Some(load))
         else {
             return;
         };
@@ -212,7 +225,7 @@ impl Dispatcher {
             && (key.storing > 0 || key.is_load_stale)
         {
             // What is being written, or was meanwhile, may be missing: load again after it.
-            key.is_loading = false;
+            key.loading = None;
             key.is_load_stale = false;
             self.key_changed(&name);
             return;
@@ -241,7 +254,7 @@ impl Dispatcher {
         let Some(key) = self.keys.get_mut(&name) else {
             return;
         };
-        key.is_loading = false;
+        key.loading = None;
         key.awaits_read = self.awaiting_read.last().is_some_and(|last| *last == name);
         key.stored = match is_all && !not_due {
             true => u64::from(key.storing),
@@ -280,6 +293,7 @@ impl Dispatcher {
         };
         key.stored = key.stored.saturating_sub(1);
         key.queue.push_back(token);
+        key.loaded_to = loaded.row.seq;
         let lane = key.lane;
         self.track(
             token,
@@ -316,6 +330,10 @@ impl Dispatcher {
         let queue = std::mem::take(&mut key.queue);
         let lane = key.lane;
         key.stored += queue.len() as u64;
+        let first = queue.iter().filter_map(|token| self.tracked.get(token));
+        if let Some(seq) = first.map(|tracked| tracked.row.seq).min() {
+            key.load_from(seq);
+        }
         let mut parked = Vec::new();
         for token in queue {
             let Some(tracked) = self.tracked.get_mut(&token) else {

@@ -121,6 +121,7 @@ pub struct Dispatcher {
     to_load: VecDeque<Arc<str>>,
     /// Loads under way.
     loading: usize,
+    last_load: u64,
     /// Messages in memory that were loaded.
     from_store: usize,
     paused_until_ms: u64,
@@ -169,6 +170,7 @@ impl Dispatcher {
             due: BinaryHeap::new(),
             to_load: VecDeque::new(),
             loading: 0,
+            last_load: 0,
             from_store: 0,
             paused_until_ms: 0,
             suspects_left: 0,
@@ -203,7 +205,7 @@ impl Dispatcher {
                     feed.is_reading = false;
                 }
             }
-            Event::Loaded { key, rows } => self.loaded(&key, rows),
+            Event::Loaded { load, key, rows } => self.loaded(load, &key, rows),
             Event::Stored { tokens } => self.stored(tokens),
             Event::Finished {
                 batch,
@@ -296,6 +298,7 @@ impl Dispatcher {
             let name: Arc<str> = Arc::from(held.key.as_str());
             let now_ms = self.now_ms;
             let key = self.key_mut(&name, held.slot, taken.lane);
+            key.load_from(0);
             key.stored = held.count;
             key.due = Due::after(now_ms, held.due_in_ms);
             self.key_changed(&name);
@@ -352,6 +355,7 @@ impl Dispatcher {
         if must_park {
             key.stored += 1;
             key.storing += 1;
+            key.load_from(row.seq);
             parked.push(token);
         } else {
             key.queue.push_back(token);

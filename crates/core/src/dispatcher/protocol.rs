@@ -95,6 +95,8 @@ pub enum Event {
     },
     /// A key's deferred messages.
     Loaded {
+        /// Which load this answers.
+        load: u64,
         /// The key.
         key: String,
         /// In order; shorter than asked for when there are no more.
@@ -132,10 +134,14 @@ pub enum Command {
     },
     /// Load a key's deferred messages; answered by [`Event::Loaded`].
     Load {
+        /// Names it in this dispatcher.
+        load: u64,
         /// The key.
         key: String,
         /// Its slot.
         slot: u16,
+        /// Only messages with a sequence above this.
+        after_seq: u64,
         /// Most rows.
         rows_max: u32,
     },

@@ -51,10 +51,11 @@ impl Dispatcher {
             return;
         }
         tracked.phase = Phase::Storing;
-        let name = Arc::clone(&tracked.key);
+        let (name, seq) = (Arc::clone(&tracked.key), tracked.row.seq);
         if let Some(key) = self.keys.get_mut(&name) {
             key.stored += 1;
             key.storing += 1;
+            key.load_from(seq);
         }
         self.busy(lane, 1);
         // A deferral that is already being written is as good, and must not come after the lane has

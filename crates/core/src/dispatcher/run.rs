@@ -178,6 +178,7 @@ impl Dispatcher {
             match fate {
                 Fate::Deferred(deferral) => {
                     key.stored += 1;
+                    key.load_from(deferral.seq);
                     // The first of several says how long, and even no time at all is to be waited
                     // for: what is queued comes after it.
                     if key.due == Due::Now {
@@ -235,7 +236,7 @@ impl Dispatcher {
             if !tracked.is_marking {
                 if let Some(key) = self.keys.get_mut(&name) {
                     key.storing -= 1;
-                    key.is_load_stale = key.is_loading;
+                    key.is_load_stale = key.loading.is_some();
                 }
                 self.untrack(token);
                 self.busy(lane, -1);
@@ -271,6 +272,7 @@ impl Dispatcher {
             if let Some(key) = self.keys.get_mut(&name) {
                 key.stored += 1;
                 key.storing += 1;
+                key.load_from(deferral.seq);
                 key.due = Due::after(now_ms, deferral.due_in_ms);
             }
             self.out.push(Command::Store {

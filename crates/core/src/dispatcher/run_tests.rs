@@ -266,12 +266,13 @@ fn keys_that_are_due_together_are_loaded_as_the_window_allows() {
     let mut loaded = 0;
     loop {
         let load = |command: &Command| match command {
-            Command::Load { key, .. } => Some(key.clone()),
+            Command::Load { load, key, .. } => Some((*load, key.clone())),
             _ => None,
         };
-        while let Some(key) = desk.take(load) {
+        while let Some((load, key)) = desk.take(load) {
             loaded += 1;
             desk.handle(Event::Loaded {
+                load,
                 rows: vec![DeferredRow {
                     row: (*row(0, &key)).clone(),
                     kind: DeferralKind::Retry,
@@ -341,11 +342,11 @@ fn a_share_full_of_what_waits_leaves_room_to_load_another_key() {
     desk.handle(lane_taken(0, vec![held("other", 1)]));
     desk.read(&[]);
     let load = |command: &Command| match command {
-        Command::Load { key, .. } => Some(key.clone()),
+        Command::Load { load, key, .. } => Some((*load, key.clone())),
         _ => None,
     };
     let mut loaded = Vec::new();
-    while let Some(key) = desk.take(load) {
+    while let Some((load, key)) = desk.take(load) {
         let count = if key == "other" { 1 } else { 64 };
         let rows = (0..count).map(|_| DeferredRow {
             row: (*row(0, &key)).clone(),
@@ -356,7 +357,7 @@ fn a_share_full_of_what_waits_leaves_room_to_load_another_key() {
         });
         let rows = rows.collect();
         loaded.push(key.clone());
-        desk.handle(Event::Loaded { key, rows });
+        desk.handle(Event::Loaded { load, key, rows });
         desk.handle(Event::Tick);
         assert!(loaded.len() < 10);
     }
@@ -391,17 +392,126 @@ fn what_is_stored_while_its_key_is_loaded_is_not_forgotten() {
         due_in_ms: Some(0),
     };
     let mut desk = Desk::new(&contract(), 1, vec![held]);
-    let load = |command: &Command| matches!(command, Command::Load { .. }).then_some(());
-    assert!(desk.take(load).is_some());
+    let load = |command: &Command| load_of(command).map(|(load, _)| load);
+    let asked = desk.take(load).expect("it is loaded");
     desk.read(&["k", "k"]);
     let (tokens, deferrals) = desk.store().expect("what comes behind is stored");
     assert_eq!(deferrals.len(), 2);
     desk.handle(Event::Stored { tokens });
     desk.handle(Event::Loaded {
+        load: asked,
         key: "k".to_owned(),
         rows: Vec::new(),
     });
     assert!(desk.take(load).is_some(), "it is loaded again");
     desk.read(&["k"]);
     assert!(desk.batch_with("k").is_none(), "what follows has to wait");
+}
+
+/// A load that was asked for, and from where.
+fn load_of(command: &Command) -> Option<(u64, u64)> {
+    match command {
+        Command::Load {
+            load, after_seq, ..
+        } => Some((*load, *after_seq)),
+        _ => None,
+    }
+}
+
+fn held(count: u64) -> HeldKey {
+    HeldKey {
+        key: "k".to_owned(),
+        slot: crate::lane::slot_of("k"),
+        count,
+        due_in_ms: Some(0),
+    }
+}
+
+/// Parked rows of `k`.
+fn parked(seqs: std::ops::RangeInclusive<u64>) -> Vec<DeferredRow> {
+    let rows = seqs.map(|seq| DeferredRow {
+        row: (*row(seq, "k")).clone(),
+        kind: DeferralKind::Held,
+        due_in_ms: Some(0),
+        spent: Spent::default(),
+        failure: None,
+    });
+    rows.collect()
+}
+
+/// The lane went to another process and came back while an answer was on its way: what it says was
+/// true for an owner before.
+#[test]
+fn an_answer_from_before_a_handover_is_ignored() {
+    let mut desk = Desk::new(&contract(), 1, vec![held(1)]);
+    let (early, _) = desk.take(load_of).expect("it is loaded");
+    desk.handle(Event::ReleaseLane { lane: 0 });
+    assert!(desk.is_released());
+    desk.handle(lane_taken(0, vec![held(1)]));
+    let (load, _) = desk.take(load_of).expect("it is loaded by the new owner");
+    let key = "k".to_owned();
+    let stale = Event::Loaded {
+        load: early,
+        key: key.clone(),
+        rows: Vec::new(),
+    };
+    desk.handle(stale);
+    desk.read(&["k"]);
+    assert!(desk.batch_with("k").is_none(), "the key is still held");
+    let (tokens, _) = desk.store().expect("what was read is stored behind it");
+    desk.handle(Event::Stored { tokens });
+    let answer = |load| Event::Loaded {
+        load,
+        key: key.clone(),
+        rows: parked(1..=1),
+    };
+    desk.handle(answer(load));
+    let (load, _) = desk
+        .take(load_of)
+        .expect("it is loaded with what was stored");
+    desk.handle(answer(load));
+    assert!(desk.batch_with("k").is_some());
+}
+
+/// A key with many parked messages is loaded page by page and not from its beginning each time; what
+/// fails is before all that, and so is loaded first.
+#[test]
+fn the_next_load_goes_on_where_the_last_one_ended() {
+    let mut desk = Desk::new(&contract(), 64, vec![held(200)]);
+    desk.read(&["other"; 200]);
+    desk.finish_all();
+    let key = || "k".to_owned();
+    let (load, after_seq) = desk.take(load_of).expect("it is loaded");
+    assert_eq!(after_seq, 0);
+    let rows = parked(1..=64);
+    desk.handle(Event::Loaded {
+        load,
+        key: key(),
+        rows,
+    });
+    desk.finish_all();
+    let (load, after_seq) = desk.take(load_of).expect("there is more");
+    assert_eq!(after_seq, 64);
+    let rows = parked(65..=128);
+    desk.handle(Event::Loaded {
+        load,
+        key: key(),
+        rows,
+    });
+    let batch = desk.batch_with("k").expect("they run");
+    let fails_at = 10;
+    let fates = batch
+        .works
+        .iter()
+        .enumerate()
+        .map(|(i, work)| match i.cmp(&fails_at) {
+            std::cmp::Ordering::Less => Fate::Finished,
+            std::cmp::Ordering::Equal => Fate::Deferred(retry(work, 0)),
+            std::cmp::Ordering::Greater => Fate::Returned,
+        });
+    let fates = fates.collect();
+    desk.end(&batch, fates);
+    desk.handle(Event::Tick);
+    let (_, after_seq) = desk.take(load_of).expect("it is loaded again");
+    assert_eq!(after_seq, 64 + fails_at as u64);
 }

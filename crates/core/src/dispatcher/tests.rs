@@ -131,8 +131,9 @@ impl Model {
         );
     }
 
-    fn load(&self, key: &str, rows_max: u32, now_ms: u64) -> Vec<DeferredRow> {
-        let of_key = self.deferred.iter().filter(|(_, s)| s.deferral.key == key);
+    fn load(&self, key: &str, after_seq: u64, rows_max: u32, now_ms: u64) -> Vec<DeferredRow> {
+        let later = self.deferred.range(after_seq + 1..);
+        let of_key = later.filter(|(_, s)| s.deferral.key == key);
         of_key
             .take(rows_max as usize)
             .map(|(seq, stored)| DeferredRow {
@@ -343,9 +344,15 @@ impl Process {
                     next,
                 }
             }
-            Command::Load { key, rows_max, .. } => {
-                let rows = model.load(&key, rows_max, now_ms);
-                Event::Loaded { key, rows }
+            Command::Load {
+                load,
+                key,
+                after_seq,
+                rows_max,
+                ..
+            } => {
+                let rows = model.load(&key, after_seq, rows_max, now_ms);
+                Event::Loaded { load, key, rows }
             }
             Command::Run(batch) => model.run(&batch, chance, now_ms),
             Command::Store { tokens, deferrals } => {
@@ -568,9 +575,9 @@ fn a_lane_being_handed_back_keeps_its_own_position() {
         let taken = model.take(lane, false, 0);
         dispatcher.handle(0, taken);
     }
-    let rows = model.load("k0", 64, 0);
-    let key = "k0".to_owned();
-    let runs = dispatcher.handle(0, Event::Loaded { key, rows });
+    let rows = model.load("k0", 0, 64, 0);
+    let (load, key) = (1, "k0".to_owned());
+    let runs = dispatcher.handle(0, Event::Loaded { load, key, rows });
     assert!(matches!(runs[..], [Command::Run(_)]), "{runs:?}");
     dispatcher.handle(0, Event::ReleaseLane { lane });
     let page = Event::Page {

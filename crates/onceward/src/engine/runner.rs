@@ -275,10 +275,12 @@ impl<S: Store> Runner<S> {
                 self.read(feed, from);
             }
             Command::Load {
+                load,
                 key,
                 slot,
+                after_seq,
                 rows_max,
-            } => self.load(key, slot, rows_max),
+            } => self.load(load, key, slot, after_seq, rows_max),
             Command::Run(batch) => {
                 let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
                 self.tasks.spawn(async move {
@@ -367,7 +369,7 @@ impl<S: Store> Runner<S> {
         });
     }
 
-    fn load(&mut self, key: String, slot: u16, rows_max: u32) {
+    fn load(&mut self, load: u64, key: String, slot: u16, after_seq: u64, rows_max: u32) {
         let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
         let to_self = self.to_self.clone();
         self.tasks.spawn(async move {
@@ -376,12 +378,12 @@ impl<S: Store> Runner<S> {
                     subscription: &runtime.contract.name,
                     slot,
                     key: &key,
-                    after_seq: 0,
+                    after_seq,
                     rows_max,
                 })
             });
             if let Some(rows) = fenced_or(rows.await, &to_self) {
-                let _ = to_self.send(Note::Event(Box::new(Event::Loaded { key, rows })));
+                let _ = to_self.send(Note::Event(Box::new(Event::Loaded { load, key, rows })));
             }
         });
     }
