@@ -13,7 +13,7 @@ const LINES_MAX: usize = 600;
 
 /// Crates from left to right, each with what it may depend on. Development dependencies may point
 /// left or sideways, and to the testkit.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: &[(&str, &[&str])] = &[
     ("onceward-core", &[]),
     ("onceward-macros", &[]),
     ("onceward-postgres", &["onceward-core"]),
@@ -41,6 +41,17 @@ const CRATES: [(&str, &[&str]); 9] = [
             "onceward-orders",
         ],
     ),
+    (
+        "onceward-fuzz",
+        &[
+            "onceward-core",
+            "onceward-postgres",
+            "onceward-console",
+            "onceward-testkit",
+            "onceward",
+            "onceward-cli",
+        ],
+    ),
 ];
 
 /// How far right a crate stands.
@@ -50,6 +61,7 @@ fn rank(name: &str) -> usize {
         "onceward" => 2,
         "onceward-orders" => 3,
         "onceward-cli" => 4,
+        "onceward-fuzz" => 5,
         _ => 1,
     }
 }

@@ -1,0 +1,6 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let target = onceward_fuzz::target("store_url");
+    target.expect("it is in the table")(data);
+});
