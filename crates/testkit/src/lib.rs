@@ -6,9 +6,12 @@
 //! | [`suite`] | the cases that every store passes, and [`store_suite!`] |
 //! | [`memory`] | a store in memory that repeats exactly, with faults and defects on demand |
 //! | [`clock`] | a clock that moves only when told |
+//! | `handlers` | the same for handlers of one's own (feature `handlers`; `sqlite`, `postgres`) |
 //! | `simulation` | the engine under simulation, with faults and checkers (feature `engine`) |
 
 pub mod clock;
+#[cfg(feature = "handlers")]
+pub mod handlers;
 pub mod memory;
 pub mod postgres;
 #[cfg(feature = "engine")]

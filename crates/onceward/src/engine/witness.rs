@@ -9,7 +9,7 @@ use onceward_core::dispatcher::Work;
 use onceward_core::store::{End, Store, StoreError};
 use onceward_core::{Failure, FailureRecord, Row};
 
-use super::execute::{Executor, Ran, guarded};
+use super::execute::{Executor, Ran, attempt_of, guarded};
 use crate::handler::Boxed;
 
 /// User code that an engine runs.
@@ -50,8 +50,9 @@ pub enum Moment {
 pub struct Sight {
     /// The subscription.
     pub subscription: String,
-    /// The messages that it is about; at a commit, all that share it.
-    pub messages: Vec<Arc<Row>>,
+    /// The messages that it is about, each with its attempt (1 for the first); at a commit, all
+    /// that share it.
+    pub messages: Vec<(Arc<Row>, u32)>,
     /// The moment.
     pub moment: Moment,
 }
@@ -69,7 +70,10 @@ impl<S: Store> Executor<S> {
     fn sight(&self, works: &[Work], moment: Moment) -> Sight {
         Sight {
             subscription: self.runtime.contract.name.clone(),
-            messages: works.iter().map(|work| Arc::clone(&work.row)).collect(),
+            messages: works
+                .iter()
+                .map(|work| (Arc::clone(&work.row), attempt_of(work)))
+                .collect(),
             moment,
         }
     }
