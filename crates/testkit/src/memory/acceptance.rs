@@ -17,12 +17,20 @@ impl Acceptance for MemoryStore {
         let now = self.shared.clock.now();
         let unique = Unique::Accepted(place.clone());
         let known = {
-            let state = self.shared.state();
-            if state.holder(connection.number, &unique).is_some() {
+            let mut state = self.shared.state();
+            let own = state.tx(connection.number, now);
+            let own =
+                own.map_err(|kind| MemoryError::Ended(kind).into_store_error(Operation::Accept))?;
+            let own = own.writes.iter().rev().find_map(|write| match write {
+                Write::Accept(claimed, claim) if *claimed == place => Some(claim.clone()),
+                _ => None,
+            });
+            if own.is_none() && state.holder(connection.number, &unique).is_some() {
                 return Ok(Accepted::InFlight);
             }
             let committed = state.tables.accepted.get(&place);
-            committed.filter(|claim| claim.expires_at > now).cloned()
+            let committed = committed.filter(|claim| claim.expires_at > now);
+            own.or_else(|| committed.cloned())
         };
         match known {
             Some(claim) if claim.digest != request.digest => Ok(Accepted::Mismatch),

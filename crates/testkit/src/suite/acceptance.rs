@@ -45,6 +45,24 @@ fn again() -> Accepted {
     }
 }
 
+/// A batch may have one event twice.
+pub async fn a_transaction_knows_what_it_accepted_itself<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let asked = request("shop", "key-1", 1);
+    let mut tx = open(store).await?;
+    let connection = store.connection(&mut tx);
+    let first = store.accept(connection, asked.clone()).await?;
+    assert_eq!(first, Accepted::First);
+    store.answer(connection, asked.clone(), ANSWER).await?;
+    assert_eq!(store.accept(connection, asked).await?, again());
+    let other = store
+        .accept(connection, request("shop", "key-1", 2))
+        .await?;
+    assert_eq!(other, Accepted::Mismatch);
+    store.end(tx, End::Commit).await?;
+    Ok(())
+}
+
 /// Byte for byte, as often as it is asked, together with what the transaction appended.
 pub async fn the_first_does_the_work_and_the_next_gets_the_answer<F: Fixture>(
     fixture: &F,
