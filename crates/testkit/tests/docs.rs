@@ -117,6 +117,12 @@ fn links_lead_somewhere() {
     assert!(dead.is_empty(), "links that lead nowhere: {dead:#?}");
 }
 
+/// Whether a name stands alone on a line of a list that a macro makes tests of.
+fn is_made_by_a_macro(source: &str, name: &str) -> bool {
+    let list = source.split_once("\nreplays! {\n").map(|(_, list)| list);
+    list.is_some_and(|list| list.lines().any(|line| line.trim() == name))
+}
+
 #[test]
 fn tests_that_are_named_exist() {
     let mut missing = Vec::new();
@@ -135,7 +141,8 @@ fn tests_that_are_named_exist() {
                 fs::read_to_string(path.parent().unwrap().join(target)).unwrap_or_default();
             let is_there = [format!("fn {name}("), format!("fn {name}<")]
                 .iter()
-                .any(|start| source.contains(start));
+                .any(|start| source.contains(start))
+                || is_made_by_a_macro(&source, name);
             if !is_there {
                 missing.push(format!("{}: {name} in {target}", path.display()));
             }
@@ -143,6 +150,102 @@ fn tests_that_are_named_exist() {
     }
     assert!(count > 20, "names are found: {count}");
     assert!(missing.is_empty(), "named and not there: {missing:#?}");
+}
+
+/// The rows of the tables whose head ends with a column of proofs, as cells.
+fn rows_with_proofs<'t>(prose: &[&'t str]) -> Vec<Vec<&'t str>> {
+    let cells = |line: &'t str| -> Vec<&'t str> {
+        let inner = line.trim().trim_matches('|');
+        inner.split('|').map(str::trim).collect()
+    };
+    let mut rows = Vec::new();
+    let mut is_inside = false;
+    for (line, next) in prose.iter().zip(prose.iter().skip(1).chain([&""])) {
+        if !line.starts_with('|') {
+            is_inside = false;
+        } else if next.starts_with("|---") {
+            is_inside = cells(line).last() == Some(&"proof");
+        } else if is_inside && !line.starts_with("|---") {
+            rows.push(cells(line));
+        }
+    }
+    rows
+}
+
+/// What stands in backquotes in a text.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Whether a checker has this name.
+fn is_checker(name: &str) -> bool {
+    let mut sources = Vec::new();
+    below(
+        &root().join("crates/testkit/src/simulation/checkers"),
+        "rs",
+        &mut sources,
+    );
+    let literal = format!("\"{name}\"");
+    let has_it =
+        |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains(&literal));
+    sources.iter().any(has_it)
+}
+
+/// Whether a script is there and knows the options, itself or in the program that it starts.
+fn is_command(command: &str) -> bool {
+    let mut words = command.split_whitespace();
+    let script = root().join(words.next().unwrap_or_default());
+    let Ok(mut text) = fs::read_to_string(&script) else {
+        return false;
+    };
+    let mut programs = Vec::new();
+    below(&root().join("crates"), "rs", &mut programs);
+    let name = script.file_name().unwrap_or_default();
+    for program in programs
+        .iter()
+        .filter(|path| path.file_stem() == Some(name))
+    {
+        text.push_str(&fs::read_to_string(program).unwrap_or_default());
+    }
+    let mut options = words.filter(|word| word.starts_with("--"));
+    options.all(|option| text.contains(option) || text.contains(&option[2..].replace('-', "_")))
+}
+
+/// Each promise and each point of failure names a test; each checker and command is there.
+#[test]
+fn proofs_of_the_guarantees_exist() {
+    let page = fs::read_to_string(root().join("docs/guarantees.md")).expect("the page is there");
+    let (prose, _) = split(&page);
+    let rows = rows_with_proofs(&prose);
+    assert!(rows.len() > 20, "rows are found: {}", rows.len());
+    let mut wrong = Vec::new();
+    for row in &rows {
+        let (subject, proof) = (row[0], row[row.len() - 1]);
+        if !links(proof)
+            .iter()
+            .any(|(text, target)| text.starts_with('`') && target.ends_with(".rs"))
+        {
+            wrong.push(format!("{subject} has no test"));
+        }
+        if let Some((_, checkers)) = proof.split_once("checker") {
+            for name in quoted(checkers) {
+                if !is_checker(name) {
+                    wrong.push(format!("{subject}: no checker is called {name}"));
+                }
+            }
+        }
+    }
+    let mut commands = 0;
+    for command in prose.iter().flat_map(|line| quoted(line)) {
+        if command.starts_with("scripts/") {
+            commands += 1;
+            if !is_command(command) {
+                wrong.push(format!("{command} is no command"));
+            }
+        }
+    }
+    assert!(commands > 3, "commands are found: {commands}");
+    assert!(wrong.is_empty(), "named and not there: {wrong:#?}");
 }
 
 #[test]
