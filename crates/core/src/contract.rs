@@ -1,7 +1,7 @@
 //! What a fleet has agreed on: message types with their promises, subscriptions with their
 //! semantics. Data, checked as a whole before anything starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -285,13 +285,14 @@ impl Contract {
                 "name at least one message type".into(),
             );
         }
+        let mut named = BTreeSet::new();
         for (i, message_type) in s.types.iter().enumerate() {
             let setting = format!("messages[{i}]");
             if !self.messages.contains_key(message_type) {
                 let message = format!("no message type is called {message_type:?}");
                 fault(FaultKind::UnknownType, &setting, message);
             }
-            if s.types[..i].contains(message_type) {
+            if !named.insert(message_type) {
                 fault(
                     FaultKind::BadTypes,
                     &setting,

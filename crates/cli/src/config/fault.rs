@@ -83,20 +83,31 @@ pub(super) struct RawFault {
     pub(super) message: String,
 }
 
-impl RawFault {
-    pub(super) fn locate(self, file: &str, text: &str) -> Fault {
-        let mut start = self.place.start.min(text.len());
+/// Turns byte ranges into lines and columns, in one pass: there may be as many faults as lines.
+/// The faults are in the order of their places.
+pub(super) fn locate(faults: Vec<RawFault>, file: &str, text: &str) -> Vec<Fault> {
+    let (mut at, mut line, mut column) = (0, 1, 1);
+    let located = faults.into_iter().map(|fault| {
+        let mut start = fault.place.start.min(text.len());
         while !text.is_char_boundary(start) {
             start -= 1;
         }
-        let before = &text[..start];
-        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-        Fault {
-            code: self.code,
-            file: file.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            message: self.message,
+        let between = text.get(at..start).unwrap_or_default();
+        match between.rfind('\n') {
+            Some(end) => {
+                line += between.matches('\n').count();
+                column = between[end + 1..].chars().count() + 1;
+            }
+            None => column += between.chars().count(),
         }
-    }
+        at = at.max(start);
+        Fault {
+            code: fault.code,
+            file: file.to_owned(),
+            line,
+            column,
+            message: fault.message,
+        }
+    });
+    located.collect()
 }

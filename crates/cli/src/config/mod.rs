@@ -126,8 +126,7 @@ impl Config {
             return Ok(config);
         }
         let file = path.display().to_string();
-        let located = faults.into_iter().map(|fault| fault.locate(&file, text));
-        let mut located: Vec<Fault> = located.collect();
+        let mut located = fault::locate(faults, &file, text);
         located.dedup();
         Err(located)
     }

@@ -396,10 +396,22 @@ fn type_of(value: &DeValue<'_>) -> &'static str {
     }
 }
 
+/// Longest word that is compared with others, in bytes: comparing costs the product of the lengths,
+/// in memory too.
+const COMPARED_BYTES_MAX: usize = 200;
+
+/// Most words that one is compared with.
+const COMPARED_MAX: usize = 1_000;
+
 /// `; did you mean "x"?` for the nearest of the known words, or nothing when none is near.
 pub(crate) fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
+    if word.len() > COMPARED_BYTES_MAX {
+        return String::new();
+    }
     let lower = word.to_lowercase();
     let nearest = known
+        .take(COMPARED_MAX)
+        .filter(|candidate| candidate.len() <= COMPARED_BYTES_MAX)
         .map(|candidate| (strsim::damerau_levenshtein(&lower, candidate), candidate))
         .min();
     match nearest {
