@@ -5,6 +5,7 @@ mod client;
 mod effects;
 mod eras;
 mod faults;
+mod field_cases;
 mod grants;
 mod log;
 mod migrations;
