@@ -14,8 +14,8 @@ use onceward::core::store::{
 };
 use onceward::sqlite::Sqlite;
 use onceward::{
-    Boxed, Call, Context, Engine, Envelope, Failure, Message, Payload, Probe, RetryPolicy, Running,
-    Semantics, Start, Subscription,
+    Boxed, Call, Context, Engine, EngineOptions, Envelope, Failure, Message, Payload, Probe,
+    RetryPolicy, Running, Semantics, Start, Subscription,
 };
 use onceward_testkit::memory::{MemoryStore, Operation};
 use serde::{Deserialize, Serialize};
@@ -408,19 +408,37 @@ async fn a_subscription_is_not_renamed_under_processes_that_work_on_it() {
 #[tokio::test]
 async fn a_handler_that_outlives_the_lease_is_not_given_up() {
     let (_folder, store) = sqlite().await;
-    let handle = handler(|cx: &mut Context<Sqlite>, thing: Thing| -> Boxed<'_, _> {
-        Box::pin(async move {
-            let sql = "INSERT INTO effects (key, value) VALUES (?, ?)";
-            let query = sqlx::query(sql).bind(thing.key).bind(thing.value);
-            query.execute(cx.tx()).await?;
-            let outlives = Duration::from_millis(2 * options().lease_ms);
-            tokio::time::sleep(outlives).await;
-            Ok(())
-        })
-    });
+    let pool = store.pool().clone();
+    let handle = handler(
+        move |cx: &mut Context<Sqlite>, thing: Thing| -> Boxed<'_, _> {
+            let pool = pool.clone();
+            Box::pin(async move {
+                let sql = "INSERT INTO effects (key, value) VALUES (?, ?)";
+                let query = sqlx::query(sql).bind(thing.key).bind(thing.value);
+                query.execute(cx.tx()).await?;
+                until("the lease is over, twice", || async {
+                    let over = "SELECT renewed_at + 2 * 1000 * lease_ms < micros \
+                            FROM onceward_member, onceward_clock";
+                    let over = sqlx::query_scalar(over).fetch_one(&pool).await;
+                    over.unwrap()
+                })
+                .await;
+                Ok(())
+            })
+        },
+    );
     append(&store, Thing::TYPE, &[("a", "1")]).await;
     let work = Subscription::new("long", Semantics::EffectOnce).on::<Thing, _>(handle);
-    let engine = start(&store, work).await;
+    let engine = Engine::builder(store.clone())
+        .options(EngineOptions {
+            lease_ms: 300,
+            renew_ms: 30,
+            ..options()
+        })
+        .subscribe(work.start(Start::Earliest))
+        .start()
+        .await
+        .unwrap();
     until("it has its effect", || async {
         common::effects(&store).await.len() == 1
     })

@@ -12,6 +12,7 @@ use onceward_core::{Ending, Identity, LedgerEntry, LedgerKey, Position};
 use onceward_sqlite::Sqlite;
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnectOptions;
+use tokio::sync::watch;
 
 use crate::file::{SUB, TestFile, append, ids, message, read_all};
 
@@ -89,10 +90,15 @@ async fn stay_inside(path: &str, statements: &'static str) {
     std::future::pending::<()>().await;
 }
 
+/// What a producer says before each transaction.
+const BEGINS: &str = "begins";
+
 /// Small transactions of an application, one after the other.
+#[allow(clippy::print_stdout, reason = "the parent reads it")]
 async fn produce(path: &str, name: &str) {
     let store = Sqlite::connect(path).await.unwrap();
     for i in 0..MESSAGES / 2 {
+        println!("{BEGINS} {i}");
         let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
         let envelope = message(&format!("{name}-{i}"), &format!("{}", i % 7));
         store.append(&mut tx, &[envelope]).await.unwrap();
@@ -224,23 +230,22 @@ async fn bc_36_nobody_sees_locked_for_waits_under_the_timeout() {
         .unwrap();
     assert_eq!(before, 0);
 
+    let mut holder = start("hold", "", &file.path());
+    until_ready(&mut holder);
     let mut children: Vec<Child> = ["a", "b"]
         .iter()
         .map(|name| start("produce", name, &file.path()))
         .collect();
+    // Whoever begins while somebody sits on the lock waits.
+    for producer in &mut children {
+        let mut last = follow(producer);
+        let begins = last.wait_for(|line| line.contains(BEGINS));
+        let begins = tokio::time::timeout(Duration::from_secs(60), begins).await;
+        assert!(begins.is_ok_and(|seen| seen.is_ok()), "it never begins");
+    }
     children.extend((0..4).map(|_| start("consume", "", &file.path())));
-    let hold = tokio::task::spawn_blocking({
-        let path = file.path();
-        move || {
-            let mut child = start("hold", "", &path);
-            until_ready(&mut child);
-            // The wait is the case: long for the others, and well under their timeout.
-            std::thread::sleep(Duration::from_millis(1_500));
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    });
-    hold.await.unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
     children.into_iter().for_each(finish);
 
     let (effects, distinct): (i64, i64) =
@@ -253,6 +258,18 @@ async fn bc_36_nobody_sees_locked_for_waits_under_the_timeout() {
         (i64::from(MESSAGES), i64::from(MESSAGES))
     );
     assert_write_ahead_shrinks(&file, reader).await;
+}
+
+/// What a child says, line by line.
+fn follow(child: &mut Child) -> watch::Receiver<String> {
+    let stdout = child.stdout.take().unwrap();
+    let (tell, last) = watch::channel(String::new());
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            tell.send_replace(line);
+        }
+    });
+    last
 }
 
 /// The reader kept the write-ahead file from being reused; after it the next commits bring it back.
