@@ -9,7 +9,7 @@ use onceward_fuzz::target;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Units in the shorter input.
-const UNITS: usize = 1_000;
+const UNITS: usize = 500;
 
 /// How much longer the longer one is.
 const TIMES: usize = 8;
@@ -46,6 +46,16 @@ fn grows_evenly(what: &str, read: &dyn Fn(&[u8]), input: &dyn Fn(usize) -> Strin
 
 fn numbered(count: usize, unit: impl Fn(usize) -> String) -> String {
     (0..count).map(unit).collect()
+}
+
+#[test]
+#[should_panic(expected = "times as many")]
+fn growth_by_the_square_is_noticed() {
+    let read = |data: &[u8]| {
+        let later = |at: usize| data[at..].iter().filter(|byte| **byte == 0).count();
+        assert_eq!((0..data.len()).map(later).sum::<usize>(), 0);
+    };
+    grows_evenly("the square", &read, &|n| "x".repeat(n * 2));
 }
 
 const EVENT: &str = r#""specversion":"1.0","id":"m","source":"//s","type":"t""#;
