@@ -103,7 +103,9 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::Store(memory::Defect::ClearIgnored) => &["final-state", "liveness", "one-effect"],
         Defect::Store(memory::Defect::DropCommits) => &["one-effect"],
         Defect::Store(memory::Defect::DeferralsUnordered) => &["key-order"],
-        Defect::Store(memory::Defect::TidyIgnoresPositions) => &["retention"],
+        Defect::Store(memory::Defect::TidyIgnoresPositions | memory::Defect::TidyForgetsByAge) => {
+            &["retention"]
+        }
         Defect::Store(_) => &[],
     }
 }
@@ -159,6 +161,7 @@ fn defects_of_positions_and_reading_are_noticed() {
         Defect::Store(memory::Defect::CursorOnSequence),
         Defect::Store(memory::Defect::OrderByTransaction),
         Defect::Store(memory::Defect::TidyIgnoresPositions),
+        Defect::Store(memory::Defect::TidyForgetsByAge),
     ]);
 }
 

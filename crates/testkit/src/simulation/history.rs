@@ -82,6 +82,17 @@ pub enum Event {
         /// How it ended.
         outcome: Outcome,
     },
+    /// Somebody asked how a subscription stands, and was told this.
+    Asked {
+        /// Subscription.
+        role: Role,
+        /// Messages that wait.
+        waiting: u64,
+        /// When the oldest of them was recorded.
+        oldest_waiting_at: Option<Timestamp>,
+        /// When the oldest deferred message was first deferred.
+        oldest_deferred_at: Option<Timestamp>,
+    },
     /// A deferred message was loaded, with its age.
     Loaded {
         /// Subscription.

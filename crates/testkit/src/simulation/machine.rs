@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{Engine, EngineOptions, Surroundings};
-use onceward_core::store::{Retention, Schema, Status, Upkeep};
+use onceward_core::store::{BacklogQuery, Retention, Schema, Status, Upkeep};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
@@ -26,6 +26,9 @@ use crate::memory::MemoryStore;
 
 /// After the last fault everything has to be finished within this.
 const PATIENCE_MS: u64 = 240_000;
+
+/// Somebody asks for the backlog after so many turns.
+const ASKED_EVERY: u32 = 25;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -171,7 +174,7 @@ pub fn run(setup: &Setup) -> Report {
 
 impl Machine {
     fn go(&mut self) -> Option<Violation> {
-        let mut now_ms = 0;
+        let (mut now_ms, mut windows) = (0, 0_u32);
         let mut quiet_since_ms = None;
         loop {
             let is_calm = self.world.is_calm();
@@ -192,6 +195,10 @@ impl Machine {
             self.world.notice_the_dead();
             self.start_and_end(from_ms);
             self.drive(from_ms, now_ms);
+            windows += 1;
+            if windows.is_multiple_of(ASKED_EVERY) {
+                self.ask();
+            }
             if let Some(violation) = self.checks.see(&self.world.news()) {
                 return Some(violation);
             }
@@ -285,6 +292,28 @@ impl Machine {
             let tidied = self.shop.runtime.block_on(store.tidy(RETENTION));
             tidied.expect("nothing is planned to fail");
             self.world.set_current("-");
+        }
+    }
+
+    /// Asks how every subscription stands, as people do at any time.
+    fn ask(&mut self) {
+        if !self.is_registered() {
+            return;
+        }
+        for role in &self.world.setup.roles {
+            let query = BacklogQuery {
+                subscription: role.name(),
+                count_max: u64::MAX,
+            };
+            let backlog = self.shop.runtime.block_on(self.store.backlog(query));
+            let backlog = backlog.expect("nothing is planned to fail");
+            let asked = Event::Asked {
+                role: *role,
+                waiting: backlog.waiting,
+                oldest_waiting_at: backlog.oldest_waiting_at,
+                oldest_deferred_at: backlog.oldest_deferred_at,
+            };
+            self.world.say("-", asked);
         }
     }
 

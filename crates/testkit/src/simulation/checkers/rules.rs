@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use onceward_core::Timestamp;
 use onceward_core::store::DeferralKind;
 
 use super::Found;
@@ -46,6 +47,18 @@ pub(super) fn before(facts: &Facts, step: &Step) -> Found {
             seq,
             age_ms,
         }) => age(facts, step, subscription, *seq, *age_ms),
+        What::Outside(Event::Ran {
+            role, seq, attempt, ..
+        }) => attempt_is_counted(facts, step, *role, *seq, *attempt),
+        What::Outside(Event::Asked {
+            role,
+            waiting,
+            oldest_waiting_at,
+            oldest_deferred_at,
+        }) => {
+            let oldest = (*oldest_waiting_at, *oldest_deferred_at);
+            backlog(facts, *role, *waiting, oldest)
+        }
         _ => Ok(()),
     }
 }
@@ -240,6 +253,72 @@ fn age(facts: &Facts, step: &Step, subscription: &str, seq: u64, age_ms: u64) ->
     if age_ms != expected {
         let message = format!("message {seq} of {subscription} is {expected} ms old, not {age_ms}");
         return Err(("age", message));
+    }
+    Ok(())
+}
+
+/// What the backlog says, against what the history knows: ages are differences of these moments, so
+/// none is too young.
+fn backlog(
+    facts: &Facts,
+    role: Role,
+    waiting: u64,
+    oldest: (Option<Timestamp>, Option<Timestamp>),
+) -> Found {
+    let waits = facts.messages.iter().filter(|(seq, message)| {
+        let row = &message.row;
+        let position = facts
+            .lane(role, row)
+            .and_then(|lane| lane.position.as_ref());
+        message.is_in_log
+            && facts.takes(role, &row.envelope.message_type)
+            && !facts.deferrals.contains_key(&(role, **seq))
+            && !facts.cases.contains_key(&(role, **seq))
+            && !position.is_some_and(|position| is_past(position, row))
+    });
+    let recorded: Vec<Timestamp> = waits.map(|(_, m)| m.row.recorded_at).collect();
+    let deferred = facts.deferrals.iter().filter(|((of, _), _)| *of == role);
+    let truth = (
+        recorded.iter().min().copied(),
+        deferred.map(|(_, deferral)| deferral.first_at).min(),
+    );
+    if waiting != recorded.len() as u64 || oldest != truth {
+        let text = format!(
+            "the backlog of {} says that {waiting} wait, the oldest waiting and deferred since \
+             {oldest:?}: there are {}, since {truth:?}",
+            role.name(),
+            recorded.len()
+        );
+        return Err(("age", text));
+    }
+    Ok(())
+}
+
+/// A message runs with the attempts that are recorded of it, by whoever owns it.
+fn attempt_is_counted(facts: &Facts, step: &Step, role: Role, seq: u64, attempt: u32) -> Found {
+    let lane = facts
+        .messages
+        .get(&seq)
+        .and_then(|message| facts.lane(role, &message.row));
+    let Some(owner) = lane.and_then(|lane| lane.owner.as_deref()) else {
+        return Ok(());
+    };
+    let is_its = owner.starts_with(&format!("{}.", step.process));
+    let has_ended = facts.members.get(owner).is_none_or(|m| m.has_ended);
+    let Some(deferral) = facts
+        .deferrals
+        .get(&(role, seq))
+        .filter(|_| is_its && !has_ended)
+    else {
+        return Ok(());
+    };
+    let recorded = deferral.spent.failures + deferral.spent.deaths;
+    if attempt <= recorded {
+        let text = format!(
+            "message {seq} of {} runs as attempt {attempt}, although {recorded} are recorded",
+            role.name()
+        );
+        return Err(("budget", text));
     }
     Ok(())
 }
