@@ -26,6 +26,8 @@ use crate::subscription::Handler;
 /// How an attempt ended.
 pub(super) enum PieceRan {
     Committed,
+    /// Whether it committed is not known, and it recorded failures.
+    Unknown,
     FailedAt(usize, Failure),
     Failed,
     Conflict,
@@ -430,6 +432,12 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                     self.executor.surroundings.ring();
                 }
                 PieceRan::Committed
+            }
+            Err(error)
+                if error.kind() == StoreErrorKind::CommitUnknown
+                    && !(self.draft.defer.is_empty() && self.draft.cases.is_empty()) =>
+            {
+                PieceRan::Unknown
             }
             Err(error) => self.of_error(error),
         }

@@ -16,6 +16,7 @@ use onceward_core::store::{
 };
 use onceward_core::{Class, Ending, Failure, FailureRecord, LedgerEntry, LedgerKey, Spent};
 
+use super::again::Pause;
 use super::attempt::{Attempt, PieceRan};
 use super::runner::Runtime;
 use super::surroundings::Surroundings;
@@ -29,9 +30,6 @@ use crate::subscription::Handler;
 const FAILURE_TEXT_BYTES_MAX: usize = 4_096;
 /// How often a piece is tried again at once after a conflict that was nobody's fault.
 const CONFLICT_TRIES: u32 = 4;
-/// How often, and after which pause, a record is tried again whose first commit may have happened.
-const UNKNOWN_PAUSES: u32 = 20;
-const UNKNOWN_PAUSE_MS: u64 = 100;
 /// Pause of a subscription whose receiver needs a person; one message is tried after it, in
 /// milliseconds.
 const OPERATOR_PAUSE_MS: u64 = 60_000;
@@ -177,7 +175,7 @@ impl<S: Store> Executor<S> {
 
     /// Records without user code, in a transaction of its own.
     pub(super) async fn record(&self, settle: Settle<'_>) -> Result<(), StoreError> {
-        let (mut tries, mut pauses, mut is_unknown) = (0, 0, false);
+        let (mut tries, mut pause, mut is_unknown) = (0, Pause::default(), false);
         failure_point!("before-record");
         loop {
             let attempt = async {
@@ -200,19 +198,36 @@ impl<S: Store> Executor<S> {
                     tries += 1;
                 }
                 // It may have happened, and then the message at hand is not what is recorded of it
-                // any more: the same again is the same, since all of it overwrites.
+                // any more: the same again is the same, since all of it overwrites. However long
+                // the store is away, nothing else would be right.
                 Err(error)
                     if (is_unknown || error.kind() == StoreErrorKind::CommitUnknown)
-                        && error.kind().is_passing()
-                        && pauses < UNKNOWN_PAUSES =>
+                        && error.kind().is_passing() =>
                 {
                     is_unknown = true;
-                    pauses += 1;
-                    tokio::time::sleep(Duration::from_millis(UNKNOWN_PAUSE_MS)).await;
+                    pause.pass().await;
                 }
                 result => return result,
             }
         }
+    }
+
+    /// After a commit of which nobody knows whether it happened: what failed in it is recorded by
+    /// itself, as it was counted. The rest goes back to its place, where the ledger knows.
+    async fn record_failures(&self, draft: &mut Draft) -> Result<(), Stop> {
+        draft.duplicates = 0;
+        draft
+            .fates
+            .retain(|(_, fate)| matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. }));
+        let clear: Vec<u64> = draft.cases.iter().map(|case| case.row.seq).collect();
+        let settle = Settle {
+            defer: &draft.defer,
+            clear: &clear,
+            cases: &draft.cases,
+            ..self.nothing()
+        };
+        let recorded = self.record(settle).await;
+        recorded.map_err(|error| self.stop_for(&error))
     }
 
     pub(super) fn stop_for(&self, error: &StoreError) -> Stop {
@@ -484,6 +499,11 @@ impl<S: Store> Executor<S> {
                     tally.seen.failures += 1;
                     tally.fates[index] = fate;
                     return Ok(PieceEnd::Settled);
+                }
+                PieceRan::Unknown => {
+                    self.record_failures(&mut attempt.draft).await?;
+                    tally.apply(attempt.draft);
+                    return Err(Stop::Trouble);
                 }
                 PieceRan::FailedAt(index, _) => return Ok(PieceEnd::FailedAt(index)),
                 PieceRan::Failed if !piece.is_single() => return Ok(PieceEnd::Failed),
