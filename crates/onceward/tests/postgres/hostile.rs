@@ -153,7 +153,7 @@ async fn a_message_that_kills_its_process_is_named_and_good_ones_are_done_once()
 }
 
 #[tokio::test]
-async fn panics_are_failed_attempts_with_their_text() {
+async fn ex_02_panics_are_failed_attempts_with_their_text() {
     let place = Place::new().await;
     let mut messages = good(100);
     messages.insert(10, thing("text", "panics"));
@@ -281,7 +281,7 @@ async fn a_conflict_that_lasts_stops_nobody_else_and_burns_no_attempt() {
 }
 
 #[tokio::test]
-async fn cancelled_handlers_leave_no_transaction_behind() {
+async fn bc_12_cancelled_handlers_leave_no_transaction_behind() {
     let place = Place::new().await;
     let timeouts: [(&'static str, u64); 5] =
         [("t1", 1), ("t2", 3), ("t3", 10), ("t4", 25), ("t5", 60)];

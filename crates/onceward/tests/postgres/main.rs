@@ -13,11 +13,17 @@
 
 mod place;
 mod stub;
+#[path = "../common/volume.rs"]
+mod volume;
 mod worker;
 
 mod coalescing;
 mod crowd;
 mod ends;
+mod field_claims;
+mod field_pools;
+mod field_rooms;
+mod field_times;
 mod fleet;
 mod hostile;
 mod identity;

@@ -54,7 +54,7 @@ impl Call<Postgres> for Remote {
     }
 }
 
-fn calling(address: String, has_probe: bool) -> Subscription<Postgres> {
+pub fn calling(address: String, has_probe: bool) -> Subscription<Postgres> {
     Subscription::new("remote", Semantics::EffectOnce)
         .call(Remote { address, has_probe })
         .concurrency(16)

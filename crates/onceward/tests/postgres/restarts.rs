@@ -101,7 +101,7 @@ fn busy(
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_short_work_and_hands_long_work_back_within_its_grace() {
+async fn bc_19_a_stop_waits_for_short_work_and_hands_long_work_back_within_its_grace() {
     const GRACE: Duration = Duration::from_secs(2);
     let place = Place::new().await;
     let running = Arc::new(AtomicU32::new(0));

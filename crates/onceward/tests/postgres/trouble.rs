@@ -98,7 +98,7 @@ async fn sessions_that_are_ended_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_database_that_only_reads_for_a_while() {
+async fn bc_35_a_database_that_only_reads_for_a_while() {
     let place = Place::new().await;
     let engine = place.start(hasty(), steady(1)).await;
     let name: String = sqlx::query_scalar("select current_database()")
@@ -163,7 +163,7 @@ begin
 end $$";
 
 #[tokio::test]
-async fn conflicts_on_every_table_under_serializable() {
+async fn bc_17_conflicts_on_every_table_under_serializable() {
     let place = Place::new().await;
     let serializable = "do $$ begin execute format('alter database %I set \
                         default_transaction_isolation = serializable', current_database()); end $$";
