@@ -30,6 +30,7 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     ("onceward-orders", &["onceward"]),
+    ("onceward-torture", &["onceward", "onceward-testkit"]),
     (
         "onceward-cli",
         &[
@@ -59,7 +60,7 @@ fn rank(name: &str) -> usize {
     match name {
         "onceward-core" => 0,
         "onceward" => 2,
-        "onceward-orders" => 3,
+        "onceward-orders" | "onceward-torture" => 3,
         "onceward-cli" => 4,
         "onceward-fuzz" => 5,
         _ => 1,
