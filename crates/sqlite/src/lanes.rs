@@ -2,7 +2,7 @@
 //! decide otherwise at the same time.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onceward_core::lane::slots_of;
 use onceward_core::store::{
@@ -99,6 +99,7 @@ impl Lanes for Sqlite {
             .await
             .attempting(ACTION)?;
         tx.commit(ACTION).await?;
+        self.renewed(fence);
         Ok(Lease {
             member: request.member.to_owned(),
             fence,
@@ -110,8 +111,11 @@ impl Lanes for Sqlite {
         const ACTION: &str = "renew the lease";
         let lease = request.lease;
         let patience = Duration::from_millis(lease.lease_ms / 4);
+        // Kept over the looks at the clock: whoever gave its place in the queue up would wait
+        // behind all later writes, again and again.
+        let mut write = std::pin::pin!(self.write(ACTION));
         let mut tx = loop {
-            match tokio::time::timeout(patience, self.write(ACTION)).await {
+            match tokio::time::timeout(patience, write.as_mut()).await {
                 Ok(tx) => break tx?,
                 // As long as a transaction of this member holds the file, nobody can take its lanes,
                 // and its commit renews the lease.
@@ -120,7 +124,9 @@ impl Lanes for Sqlite {
             }
         };
         renew(tx.connection(), request.lease, self.now(), ACTION).await?;
-        tx.commit(ACTION).await
+        tx.commit(ACTION).await?;
+        self.renewed(lease.fence);
+        Ok(())
     }
 
     async fn survey(&self) -> Result<Survey, StoreError> {
@@ -221,6 +227,19 @@ impl Sqlite {
         let effect = self.shared.effect.lock();
         let open = effect.unwrap_or_else(PoisonError::into_inner).upgrade();
         open.is_some_and(|open| *open == fence)
+    }
+
+    /// Keeps that a lease was renewed just now.
+    pub(crate) fn renewed(&self, fence: i64) {
+        let renewal = self.shared.renewal.lock();
+        *renewal.unwrap_or_else(PoisonError::into_inner) = Some((fence, Instant::now()));
+    }
+
+    /// Whether a lease that was renewed here was renewed longer ago than this.
+    pub(crate) fn is_renewal_due(&self, fence: i64, after: Duration) -> bool {
+        let renewal = self.shared.renewal.lock();
+        let renewal = *renewal.unwrap_or_else(PoisonError::into_inner);
+        renewal.is_some_and(|(of, at)| of == fence && at.elapsed() > after)
     }
 
     async fn take_one(

@@ -74,6 +74,8 @@ struct Shared {
     writer: writer::Writer,
     /// The fence of the effect transaction that is open, if one is.
     effect: Mutex<Weak<i64>>,
+    /// The fence whose lease was renewed last, and when.
+    renewal: Mutex<Option<(i64, Instant)>>,
     watch: watch::Watch,
     group: append::Group,
 }
@@ -98,6 +100,15 @@ impl Sqlite {
         first.attempting(ACTION)?.close().await.attempting(ACTION)?;
         let pool = SqlitePoolOptions::new()
             .max_connections(8)
+            // SQLite itself ends a transaction for which the disk has no room; the connection
+            // then still counts one, and nobody could begin another on it.
+            .after_release(|connection, _| {
+                Box::pin(async move {
+                    // After whatever it has still to roll back.
+                    connection.ping().await?;
+                    Ok(!connection.is_in_transaction())
+                })
+            })
             .connect_lazy_with(options.clone());
         let reads = SqlitePoolOptions::new()
             .max_connections(4)
@@ -112,6 +123,7 @@ impl Sqlite {
             reads,
             writer: writer::Writer::new(options.clone()),
             effect: Mutex::default(),
+            renewal: Mutex::default(),
             watch: watch::Watch::new(options),
             group: append::Group::default(),
         };

@@ -212,17 +212,9 @@ impl<S: Store> Fleet<S> {
         lease: &Lease,
         given: &mut BTreeMap<String, Given>,
     ) -> Result<(), StoreError> {
-        let bound = Duration::from_millis(lease.lease_ms);
-        let late = |_| {
-            StoreError::found(
-                StoreErrorKind::Unavailable,
-                "renew the lease",
-                "no answer within the lease",
-            )
-        };
-        let renewed = tokio::time::timeout(bound, self.store.renew(Renew { lease }));
-        renewed.await.map_err(late)??;
+        self.renew(lease).await?;
         failure_point!("after-renewal");
+        let bound = Duration::from_millis(lease.lease_ms);
         let survey = tokio::time::timeout(bound, self.store.survey())
             .await
             .map_err(late)??;
@@ -249,7 +241,7 @@ impl<S: Store> Fleet<S> {
                     lanes: &plan.take,
                 };
                 failure_point!("before-take");
-                let taken = self.store.take(take).await?;
+                let taken = self.while_renewing(lease, self.store.take(take)).await?;
                 failure_point!("after-take");
                 if !taken.is_empty() {
                     given.lanes.extend(taken.iter().map(|taken| taken.lane));
@@ -258,6 +250,38 @@ impl<S: Store> Fleet<S> {
             }
         }
         Ok(())
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<(), StoreError> {
+        let bound = Duration::from_millis(lease.lease_ms);
+        let renewed = tokio::time::timeout(bound, self.store.renew(Renew { lease }));
+        renewed.await.map_err(late)?
+    }
+
+    /// Renews the lease as often as usual while something waits for others: lanes that are taken
+    /// one subscription after the other, each after an owner that has to be ended first, may take
+    /// longer than a lease, and a member that loses its own thereby would only add to the trouble.
+    async fn while_renewing<T>(
+        &self,
+        lease: &Lease,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let every = Duration::from_millis(self.options.renew_ms.max(10));
+        let renewing = async {
+            loop {
+                tokio::time::sleep(every).await;
+                match self.renew(lease).await {
+                    Err(error) if error.kind() == StoreErrorKind::Fenced => return error,
+                    Err(error) => self.trouble(&error, "cannot renew the lease"),
+                    Ok(()) => {}
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            error = renewing => Err(error),
+        }
     }
 
     /// Hands everything back, within the grace.
@@ -307,6 +331,14 @@ impl<S: Store> Fleet<S> {
             state.lanes.values_mut().for_each(Vec::clear);
         });
     }
+}
+
+fn late(_: tokio::time::error::Elapsed) -> StoreError {
+    StoreError::found(
+        StoreErrorKind::Unavailable,
+        "renew the lease",
+        "no answer within the lease",
+    )
 }
 
 /// The member's lanes of a subscription.

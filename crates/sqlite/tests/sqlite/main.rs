@@ -8,5 +8,6 @@ mod effects;
 mod errors;
 mod file;
 mod processes;
+mod renewals;
 mod statements;
 mod upkeep;
