@@ -23,8 +23,6 @@ const STANDSTILL_MIN: Duration = Duration::from_millis(200);
 const STANDSTILL_MAX: Duration = Duration::from_secs(10);
 /// How long an engine may take to stop.
 const GRACE: Duration = Duration::from_secs(10);
-/// The most time that may pass on the stage's clock in one drain: what takes longer has no end.
-const PASSED_MAX_MS: u64 = 60 * 86_400_000;
 /// All slots.
 const SLOTS: (u16, u16) = (0, u16::MAX);
 
@@ -41,15 +39,17 @@ impl<S: Store> Stage<S> {
     /// message is due.
     ///
     /// # Panics
-    /// When that takes longer than the stage's [`patience`](Self::patience), or more than sixty
-    /// days on the store's clock; the text shows what is stuck.
+    /// When that takes longer than the stage's [`patience`](Self::patience), or than its
+    /// [`horizon`](Self::horizon) on the store's clock; the text shows what is stuck.
     pub async fn drain(&mut self) -> Summary {
         let deadline = std::time::Instant::now() + self.patience;
-        let passed_max_ms = self.passed_ms.saturating_add(PASSED_MAX_MS);
+        let horizon_ms = u64::try_from(self.horizon.as_millis()).unwrap_or(u64::MAX);
+        let passed_max_ms = self.passed_ms.saturating_add(horizon_ms);
         loop {
             match self.run_until_idle(deadline).await {
                 Some(due_in_ms) if self.passed_ms.saturating_add(due_in_ms) > passed_max_ms => {
-                    self.give_up("it goes on for more than sixty days").await;
+                    let why = format!("it goes on for more than {:?} on its clock", self.horizon);
+                    self.give_up(&why).await;
                 }
                 Some(due_in_ms) => self.pass_ms(due_in_ms),
                 None => match self.late.pop() {

@@ -20,6 +20,7 @@ pub struct Stage<S: Store> {
     pub(super) subscriptions: Vec<Subscription<S>>,
     pub(super) record: Arc<Record>,
     pub(super) patience: Duration,
+    pub(super) horizon: Duration,
     advance: Box<dyn Fn(u64) + Send + Sync>,
     pub(super) passed_ms: u64,
     /// To be appended once more when everything is handled.
@@ -108,6 +109,7 @@ impl<S: Store> Stage<S> {
             subscriptions: Vec::new(),
             record: Arc::default(),
             patience: Duration::from_secs(60),
+            horizon: Duration::from_secs(60 * 86_400),
             advance: Box::new(advance),
             passed_ms: 0,
             late: Vec::new(),
@@ -139,6 +141,13 @@ impl<S: Store> Stage<S> {
     /// unless set.
     pub fn patience(&mut self, patience: Duration) -> &mut Self {
         self.patience = patience;
+        self
+    }
+
+    /// The most time that may pass on the store's clock in one [`drain`](Self::drain) before it
+    /// fails: what takes longer has no end. Sixty days unless set.
+    pub fn horizon(&mut self, horizon: Duration) -> &mut Self {
+        self.horizon = horizon;
         self
     }
 

@@ -11,6 +11,8 @@ use super::record::Line;
 
 /// Rows of a page while the log is read.
 const PAGE_ROWS: u32 = 500;
+/// Most of a message's trail that is shown.
+const TRAIL_SHOWN_MAX: usize = 24;
 /// Bytes of a page while the log is read.
 const PAGE_BYTES: u64 = 8 << 20;
 
@@ -180,7 +182,12 @@ impl fmt::Display for Summary {
                  {runs} run(s)"
             )?;
             if !trail.is_empty() {
-                writeln!(f, "      {}", trail.join(", "))?;
+                let left_out = trail.len().saturating_sub(TRAIL_SHOWN_MAX);
+                let more = match left_out {
+                    0 => String::new(),
+                    many => format!("({many} before that), "),
+                };
+                writeln!(f, "      {more}{}", trail[left_out..].join(", "))?;
             }
         }
         Ok(())
