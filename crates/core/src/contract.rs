@@ -1,10 +1,12 @@
 //! What a fleet has agreed on: message types with their promises, subscriptions with their
 //! semantics. Data, checked as a whole before anything starts.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::envelope::Row;
 use crate::lane::SLOTS;
 use crate::ledger::Identity;
 use crate::message::KeyField;
@@ -43,8 +45,26 @@ pub enum Order {
     /// Messages of one key in the log's order, different keys in parallel.
     #[default]
     Key,
-    /// None: nothing waits for anything.
+    /// None: nothing waits for anything but the same message, should it be there twice.
     None,
+}
+
+impl Order {
+    /// What a message waits behind: its key, or without order its identity, so that two rows of one
+    /// message never run at once and the second finds what the first left in the ledger.
+    #[must_use]
+    pub fn key_of(self, row: &Row) -> Cow<'_, str> {
+        let envelope = &row.envelope;
+        match self {
+            Self::Key => Cow::Borrowed(envelope.key()),
+            Self::None => Cow::Owned(format!(
+                "id:{} {} {}",
+                envelope.source.as_deref().unwrap_or_default(),
+                envelope.message_type,
+                envelope.id
+            )),
+        }
+    }
 }
 
 /// What happens to later messages of a key when one is quarantined.

@@ -387,13 +387,10 @@ impl Dispatcher {
     }
 
     fn key_name(&self, row: &Row) -> Arc<str> {
-        match self.order {
-            Order::Key => match self.keys.get_key_value(row.envelope.key()) {
-                Some((name, _)) => Arc::clone(name),
-                None => Arc::from(row.envelope.key()),
-            },
-            // Every message is its own key.
-            Order::None => Arc::from(format!("seq:{}", row.seq)),
+        let key = self.order.key_of(row);
+        match self.keys.get_key_value(&*key) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(key),
         }
     }
 

@@ -152,7 +152,7 @@ impl<S: Store> Executor<S> {
     pub(super) fn key_of<'w>(&self, work: &'w Work) -> &'w str {
         match self.runtime.contract.order {
             Order::Key => work.row.envelope.key(),
-            // Never equal to another message's.
+            // Only the same message has it again.
             Order::None => &work.row.envelope.id,
         }
     }
@@ -251,10 +251,7 @@ impl<S: Store> Executor<S> {
         Deferral {
             seq: work.row.seq,
             slot: work.row.slot,
-            key: match self.runtime.contract.order {
-                Order::Key => work.row.envelope.key().to_owned(),
-                Order::None => format!("seq:{}", work.row.seq),
-            },
+            key: self.runtime.contract.order.key_of(&work.row).into_owned(),
             kind: DeferralKind::Retry,
             due_in_ms: Some(0),
             spent,

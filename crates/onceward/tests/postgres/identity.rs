@@ -1,12 +1,15 @@
 //! What is one effect and what is two.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use onceward::core::contract::Order;
 use onceward::core::store::{MessageState, OperationQuery, Status};
 use onceward::core::{Ending, Identity};
 use onceward::postgres::Postgres;
 use onceward::{Boxed, Context, Engine, Failure, Message, Running, Semantics, Start, Subscription};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use crate::place::{Place, RETRY, Thing, calm, handler, message, record, thing};
 
@@ -230,4 +233,44 @@ async fn at_most_once_is_recorded_before_it_is_tried_and_never_tried_twice() {
     assert_eq!(cases.len(), 1);
     assert_eq!(cases[0].reason, "at_most_once_failed");
     engine.shutdown(Duration::from_secs(5)).await;
+}
+
+/// Without order nothing waits for anything, but two rows of one message are one effect all the
+/// same: the second does not start while the first is at work.
+#[tokio::test]
+async fn a_message_appended_twice_has_one_effect_without_order_too() {
+    let place = Place::new().await;
+    let twice = thing("a", "twice");
+    place.append(std::slice::from_ref(&twice)).await;
+    place.append(std::slice::from_ref(&twice)).await;
+    place.append(&[thing("b", "last")]).await;
+    let started = Arc::new(Semaphore::new(0));
+    let work = handler(move |cx, thing| -> Boxed<'_, _> {
+        let started = Arc::clone(&started);
+        Box::pin(async move {
+            if thing.value == "last" {
+                started.add_permits(2);
+            } else {
+                // Nobody ends before everything that may start has started.
+                started.acquire().await.unwrap().forget();
+            }
+            record(cx, "unordered", &thing).await?;
+            Ok(thing.value)
+        })
+    });
+    let unordered = Subscription::new("unordered", Semantics::EffectOnce)
+        .on::<Thing, _>(work)
+        .order(Order::None)
+        .batch_max(1)
+        .concurrency(4)
+        .retry(RETRY)
+        .start(Start::Earliest);
+    let engine = start(&place, vec![unordered]).await;
+    place.until_effects(2).await;
+    place.idle("unordered").await;
+    let mut values: Vec<_> = place.effects("unordered").await;
+    values.sort_by(|a, b| a.value.cmp(&b.value));
+    let values: Vec<_> = values.iter().map(|effect| effect.value.as_str()).collect();
+    assert_eq!(values, ["last", "twice"]);
+    engine.shutdown(Duration::from_secs(10)).await;
 }
