@@ -208,12 +208,24 @@ impl Place {
             for name in ["torture.db", "torture.db-wal"] {
                 let _ = std::fs::copy(disk.path().join(name), folder.join(name));
             }
+            let store = format!("sqlite://{}", folder.join("torture.db").display());
+            self.renote(store);
         }
         let guest = self.guest.take();
         self.folder.disable_cleanup(true);
         match guest {
             Some((server, name)) => format!("{}, database {name} on {server}", folder.display()),
             None => folder.display().to_string(),
+        }
+    }
+
+    /// Says where the database is now.
+    fn renote(&self, store: String) {
+        let path = self.folder().join("place.json");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        if let Ok(kept) = serde_json::from_str::<Kept>(&text) {
+            let text = serde_json::to_string(&Kept { store, ..kept }).unwrap_or(text);
+            let _ = std::fs::write(path, text);
         }
     }
 
