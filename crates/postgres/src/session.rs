@@ -178,6 +178,13 @@ fn pool(size: u32, options: Options) -> PgPoolOptions {
         .test_before_acquire(false)
 }
 
+/// One more than can be idle: the last try is on a new connection. The pool's own count may be
+/// below nothing for a moment, and then reads as the largest number.
+fn tries_of(pool: &PgPool) -> u32 {
+    let most = pool.options().get_max_connections();
+    u32::try_from(pool.num_idle()).map_or(most, |idle| idle.clamp(0, most)) + 1
+}
+
 /// An open transaction of the store. Dropping it closes its connection, so that nothing of it can
 /// leak into whoever would have used the connection next.
 #[derive(Debug)]
@@ -196,10 +203,8 @@ impl Tx {
         action: &'static str,
     ) -> Result<Self, StoreError> {
         let begin = begin.into();
-        // One more than can be idle: the last try is on a new connection.
-        let tries = pool.num_idle() + 1;
         let mut last = None;
-        for _ in 0..tries {
+        for _ in 0..tries_of(pool) {
             let connection = pool.acquire().await.map_err(while_doing(action))?;
             let mut tx = Self {
                 connection: Some(connection),
@@ -222,9 +227,8 @@ impl Tx {
         script: &str,
         action: &'static str,
     ) -> Result<Vec<PgRow>, StoreError> {
-        let tries = pool.num_idle() + 1;
         let mut last = None;
-        for _ in 0..tries {
+        for _ in 0..tries_of(pool) {
             let connection = pool.acquire().await.map_err(while_doing(action))?;
             let mut guard = Self {
                 connection: Some(connection),
