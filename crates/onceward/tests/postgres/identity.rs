@@ -260,6 +260,7 @@ async fn a_message_appended_twice_has_one_effect_without_order_too() {
     });
     let unordered = Subscription::new("unordered", Semantics::EffectOnce)
         .on::<Thing, _>(work)
+        .identity(Identity::Message)
         .order(Order::None)
         .batch_max(1)
         .concurrency(4)
