@@ -354,7 +354,15 @@ fn long_words_are_refused_without_a_suggestion() {
     let text = with("[message.\"order.accepted\"]", &format!("[message.{long}]"));
     let text = format!("{text}\n[subscription.long]\nmessages = [\"y{long}\"]\n{long} = 1");
     let faults = parse(&text).unwrap_err();
-    assert!(faults.iter().any(|fault| fault.code == FaultCode::UnknownKey));
+    assert!(
+        faults
+            .iter()
+            .any(|fault| fault.code == FaultCode::UnknownKey)
+    );
     assert!(faults.iter().any(|fault| fault.code == FaultCode::Contract));
-    assert!(faults.iter().all(|fault| !fault.message.contains("did you mean \"xxx")));
+    assert!(
+        faults
+            .iter()
+            .all(|fault| !fault.message.contains("did you mean \"xxx"))
+    );
 }
