@@ -104,7 +104,7 @@ pub async fn run(options: &Options) -> Result<Report, Trouble> {
     };
     let deck = Deck::of(&place, options.point.is_some());
     let mut system = System::new(place, options, seed, deck).await?;
-    run.to_the_end(&mut system)
+    run.run_to_end(&mut system)
         .await
         .map(|report| (report, system))
         .map(finish)?
@@ -142,7 +142,7 @@ impl Run<'_> {
             || self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    async fn to_the_end(mut self, system: &mut System) -> Result<Report, Trouble> {
+    async fn run_to_end(mut self, system: &mut System) -> Result<Report, Trouble> {
         while !self.is_over() && self.report.is_clean() {
             self.epoch(system).await?;
         }

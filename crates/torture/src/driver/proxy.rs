@@ -154,11 +154,11 @@ impl Link {
                     Err(_) => Step::Over,
                 },
                 read = self.client.read(&mut up) => match read {
-                    Ok(n) if n > 0 => self.from_client(&up[..n], &mut kept_up).await,
+                    Ok(n) if n > 0 => self.client_wrote(&up[..n], &mut kept_up).await,
                     _ => Step::Over,
                 },
                 read = self.server.read(&mut down) => match read {
-                    Ok(n) if n > 0 => self.from_server(&down[..n], &mut kept_down).await,
+                    Ok(n) if n > 0 => self.server_wrote(&down[..n], &mut kept_down).await,
                     _ => Step::Over,
                 },
             };
@@ -192,7 +192,7 @@ impl Link {
         done(&written)
     }
 
-    async fn from_client(&mut self, bytes: &[u8], kept: &mut Vec<u8>) -> Step {
+    async fn client_wrote(&mut self, bytes: &[u8], kept: &mut Vec<u8>) -> Step {
         let cut = self.rules.borrow().cut;
         let commits = bytes.windows(COMMIT.len()).any(|part| part == COMMIT);
         match cut {
@@ -216,7 +216,7 @@ impl Link {
         Step::Goes
     }
 
-    async fn from_server(&mut self, bytes: &[u8], kept: &mut Vec<u8>) -> Step {
+    async fn server_wrote(&mut self, bytes: &[u8], kept: &mut Vec<u8>) -> Step {
         let cut = self.rules.borrow().cut;
         match cut {
             Cut::DelayToClient => kept.extend_from_slice(bytes),
