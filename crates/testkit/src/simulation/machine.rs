@@ -28,7 +28,7 @@ use crate::memory::MemoryStore;
 const PATIENCE_MS: u64 = 240_000;
 
 /// Somebody asks for the backlog after so many turns.
-const ASKED_EVERY: u32 = 25;
+const ASKED_EVERY: u32 = 100;
 
 /// What a run came to.
 #[derive(Debug)]
