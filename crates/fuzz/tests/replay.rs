@@ -23,8 +23,8 @@ fn kept(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = fs::read_dir(corpora().join(name)).expect("a target has a folder");
     let mut kept = Vec::new();
     for entry in folder {
-        let path = entry.unwrap().path();
-        let data = fs::read(&path).unwrap();
+        let path = entry.expect("a folder can be listed").path();
+        let data = fs::read(&path).expect("an input can be read");
         kept.push((path, data));
     }
     kept.sort();
@@ -37,7 +37,7 @@ fn hold(name: &str, data: &[u8], origin: &str) {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(data)));
     if outcome.is_err() {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("failing-{name}"));
-        fs::write(&path, data).unwrap();
+        fs::write(&path, data).expect("an input can be written");
         panic!(
             "{name} fails for {origin}; again: \
              ONCEWARD_FUZZ_INPUT={} cargo test -p onceward-fuzz --test replay {name}\n{}",
@@ -82,9 +82,9 @@ macro_rules! replays {
             for name in known {
                 assert!(programs.join(name).with_extension("rs").exists(), "{name}");
             }
-            let folders = fs::read_dir(corpora()).unwrap();
+            let folders = fs::read_dir(corpora()).expect("there are corpora");
             for folder in folders {
-                let folder = folder.unwrap().file_name();
+                let folder = folder.expect("a folder can be listed").file_name();
                 assert!(known.iter().any(|name| folder == *name), "{folder:?} has no target");
             }
         }
