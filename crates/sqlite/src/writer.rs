@@ -5,8 +5,8 @@
 //! says COMMIT itself, or goes on after SQLite rolled its transaction back (a full disk does that),
 //! leaves nothing behind.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use onceward_core::store::{StoreError, StoreErrorKind};
@@ -25,26 +25,47 @@ const QUEUE_WAIT: Duration = Duration::from_secs(30);
 /// the connection, and long sleeps of SQLite's handler do not starve us beside busy neighbours.
 const BUSY_STEP: Duration = Duration::from_millis(20);
 
-const SHUT: u8 = 0;
-const ASKED: u8 = 1;
-const COMMITTED: u8 = 2;
+/// The commit that was asked for, if one was, and whether it was let through. Each has a flag of its
+/// own: the connection goes to the next writer before the one that committed can look.
+type Gate = Arc<Mutex<Option<Arc<AtomicBool>>>>;
+
+/// Lets no commit through until it is asked for.
+fn shut(gate: &Gate) {
+    *gate.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// Lets one commit through; the flag says whether it came.
+fn open(gate: &Gate) -> Arc<AtomicBool> {
+    let has_passed = Arc::new(AtomicBool::new(false));
+    *gate.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&has_passed));
+    has_passed
+}
+
+/// Whether a commit may go through now.
+fn pass(gate: &Gate) -> bool {
+    let asked = gate.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(has_passed) = &asked {
+        has_passed.store(true, Ordering::SeqCst);
+    }
+    asked.is_some()
+}
 
 pub(crate) struct Writer {
     pool: SqlitePool,
-    gate: Arc<AtomicU8>,
+    gate: Gate,
     fairness: Arc<Fairness>,
 }
 
 /// The writer's connection, not yet in a transaction.
 struct Reserved {
     connection: PoolConnection<sqlx::Sqlite>,
-    gate: Arc<AtomicU8>,
+    gate: Gate,
 }
 
 /// An open write transaction. Dropping it rolls back before anybody else gets the connection.
 pub(crate) struct WriteTx {
     transaction: Transaction<'static, sqlx::Sqlite>,
-    gate: Arc<AtomicU8>,
+    gate: Gate,
     _locked: Locked,
 }
 
@@ -55,7 +76,7 @@ pub(crate) fn jitter() -> Duration {
 
 impl Writer {
     pub(crate) fn new(options: SqliteConnectOptions) -> Self {
-        let gate = Arc::new(AtomicU8::new(SHUT));
+        let gate = Gate::default();
         let hook_gate = gate.clone();
         let pool = SqlitePoolOptions::new()
             .max_connections(1)
@@ -67,15 +88,7 @@ impl Writer {
                 let gate = hook_gate.clone();
                 Box::pin(async move {
                     let mut handle = connection.lock_handle().await?;
-                    handle.set_commit_hook(move || {
-                        let asked = gate.compare_exchange(
-                            ASKED,
-                            COMMITTED,
-                            Ordering::SeqCst,
-                            Ordering::SeqCst,
-                        );
-                        asked.is_ok()
-                    });
+                    handle.set_commit_hook(move || pass(&gate));
                     Ok(())
                 })
             })
@@ -140,7 +153,7 @@ impl Reserved {
     /// Opens the transaction, without waiting long for other processes.
     async fn begin(self, locked: Locked) -> Result<WriteTx, sqlx::Error> {
         // A commit that was cancelled half way may have left it open.
-        self.gate.store(SHUT, Ordering::SeqCst);
+        shut(&self.gate);
         let statement = "BEGIN IMMEDIATE".into_sql_str();
         let transaction = Transaction::begin(self.connection, Some(statement)).await?;
         Ok(WriteTx {
@@ -157,21 +170,18 @@ impl WriteTx {
     }
 
     pub(crate) async fn commit(self, action: &'static str) -> Result<(), StoreError> {
-        self.gate.store(ASKED, Ordering::SeqCst);
+        let has_passed = open(&self.gate);
         let result = self.transaction.commit().await;
-        let reached = self.gate.swap(SHUT, Ordering::SeqCst);
+        let has_passed = has_passed.load(Ordering::SeqCst);
         match result {
-            Ok(()) if reached == COMMITTED => Ok(()),
+            Ok(()) if has_passed => Ok(()),
             Ok(()) => Err(StoreError::found(
                 StoreErrorKind::Other,
                 action,
                 "a transaction inside this one was left open, so nothing was committed",
             )),
             // The commit was under way when the file or the connection failed.
-            Err(error)
-                if reached == COMMITTED
-                    && error::kind_of(&error) == StoreErrorKind::Unavailable =>
-            {
+            Err(error) if has_passed && error::kind_of(&error) == StoreErrorKind::Unavailable => {
                 Err(StoreError::new(
                     StoreErrorKind::CommitUnknown,
                     action,
