@@ -237,6 +237,12 @@ where
 pub(crate) type AnyAnswer = Box<dyn std::any::Any + Send>;
 
 pub(crate) trait CallHandler<S: Store>: Send + Sync {
+    /// Why the message cannot be read, if it cannot.
+    fn unreadable(&self, row: &Row) -> Option<Failure> {
+        let _ = row;
+        None
+    }
+
     fn can_probe(&self) -> bool;
     fn call<'a>(&'a self, row: &'a Row) -> Boxed<'a, Result<AnyAnswer, Failure>>;
     fn probe<'a>(&'a self, row: &'a Row) -> Boxed<'a, Result<Probe<AnyAnswer>, Failure>>;
@@ -252,6 +258,10 @@ pub(crate) trait CallHandler<S: Store>: Send + Sync {
 pub(crate) struct TypedCall<C>(pub(crate) C);
 
 impl<S: Store, C: Call<S>> CallHandler<S> for TypedCall<C> {
+    fn unreadable(&self, row: &Row) -> Option<Failure> {
+        read_message::<C::Message>(row).err()
+    }
+
     fn can_probe(&self) -> bool {
         self.0.can_probe()
     }

@@ -48,7 +48,7 @@ async fn handle(cx: &mut Context<MemoryStore>, drawn: Number) -> Result<(), Fail
     if number % 10 == 9 {
         return Err(Failure::transient("ninth", "every tenth fails"));
     }
-    if number % 40 == 0 && number >= LOST_FROM {
+    if number.is_multiple_of(40) && number >= LOST_FROM {
         let faults = STORE.get().unwrap().faults();
         faults.fail_next_commit(CommitFault::Applied);
     }

@@ -37,6 +37,10 @@ impl<S: Store> Executor<S> {
         if self.is_known(work).await? {
             return self.finish(work).await;
         }
+        // Nobody can call with it, nor ask about an earlier call.
+        if let Some(failure) = call.unreadable(&work.row) {
+            return self.dispose(work, &failure, false).await;
+        }
         let answer = if work.must_probe {
             match self.probe(work, call).await? {
                 Ok(Some(answer)) => Ok(answer),

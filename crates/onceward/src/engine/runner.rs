@@ -43,8 +43,17 @@ pub(super) enum Note {
     Release(Vec<u16>),
     Drain,
     Event(Box<Event>),
+    /// A page, and what was known when its read began.
+    Page(Box<Event>, Earlier),
     LookedUp(Box<LookedUp>),
     Fenced,
+}
+
+/// What is known of earlier owners of the lanes: their work is left out of what is read.
+#[derive(Clone)]
+pub(super) struct Earlier {
+    cases_to: Option<Arc<Position>>,
+    is_rereading: bool,
 }
 
 /// What a runner tells the fleet's task.
@@ -193,12 +202,9 @@ impl<S: Store> Runner<S> {
     fn note(&mut self, note: Note) -> bool {
         match note {
             Note::Event(event) => {
-                let event = *event;
-                if let Event::Page { rows, .. } = &event {
-                    self.rereading = self.rereading.saturating_sub(rows.len() as u64);
-                }
-                self.handle(event);
+                self.handle(*event);
             }
+            Note::Page(page, earlier) => self.page(*page, &earlier),
             Note::LookedUp(found) => self.lane_looked_up(*found),
             Note::Taken(lanes) => {
                 let window = u64::from(self.runtime.contract.window_rows);
@@ -330,17 +336,20 @@ impl<S: Store> Runner<S> {
     fn read(&mut self, feed: u32, from: Position) {
         let (reader, to_self) = (Arc::clone(&self.reader), self.to_self.clone());
         let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
-        let is_rereading = self.rereading > 0;
-        let (executor, cases_to) = (Arc::clone(&self.executor), self.cases_to.clone());
+        let executor = Arc::clone(&self.executor);
+        let earlier = Earlier {
+            cases_to: self.cases_to.clone(),
+            is_rereading: self.rereading > 0,
+        };
         self.reads.spawn(async move {
             let read = async {
                 let page = reader.read(from).await?;
                 let mut rows = page.rows.clone();
-                if let Some(cases_to) = cases_to {
+                if let Some(cases_to) = &earlier.cases_to {
                     let name = &runtime.contract.name;
-                    rereading::leave_cases_out(&store, name, &cases_to, &mut rows).await?;
+                    rereading::leave_cases_out(&store, name, cases_to, &mut rows).await?;
                 }
-                if is_rereading {
+                if earlier.is_rereading {
                     executor.leave_done_out(&mut rows).await?;
                 }
                 let (from, next) = (page.from.clone(), page.next.clone());
@@ -351,8 +360,8 @@ impl<S: Store> Runner<S> {
                     next,
                 })
             };
-            let event = match read.await {
-                Ok(event) => event,
+            let note = match read.await {
+                Ok(page) => Note::Page(Box::new(page), earlier),
                 Err(error) => {
                     let error: StoreError = error;
                     warn(&error, "the log cannot be read");
@@ -362,11 +371,31 @@ impl<S: Store> Runner<S> {
                         return;
                     }
                     tokio::time::sleep(Duration::from_millis(500)).await;
-                    Event::ReadFailed { feed }
+                    Note::Event(Box::new(Event::ReadFailed { feed }))
                 }
             };
-            let _ = to_self.send(Note::Event(Box::new(event)));
+            let _ = to_self.send(note);
         });
+    }
+
+    /// Takes a page in. A lane that was taken meanwhile may go on with a read that was under way:
+    /// what its earlier owners have done is still in such a page, so it is read again.
+    fn page(&mut self, page: Event, earlier: &Earlier) {
+        let Event::Page {
+            feed, from, rows, ..
+        } = &page
+        else {
+            return self.handle(page);
+        };
+        let knows_cases = match (&self.cases_to, &earlier.cases_to) {
+            (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+            (now, _) => now.is_none(),
+        };
+        if !knows_cases || self.rereading > 0 && !earlier.is_rereading {
+            return self.read(*feed, from.clone());
+        }
+        self.rereading = self.rereading.saturating_sub(rows.len() as u64);
+        self.handle(page);
     }
 
     fn load(&mut self, load: u64, key: String, slot: u16, after_seq: u64, rows_max: u32) {
