@@ -91,7 +91,7 @@ impl Seen {
 impl Postgres {
     /// Connects with default [`Options`]. The URL is libpq's (`postgres://user@host/database`).
     ///
-    /// Behind a pooler in transaction mode add `?statement-cache-capacity=0` to the URL.
+    /// A pooler in between has to work in session mode: statements are prepared under names.
     ///
     /// # Errors
     /// When the URL is malformed or no connection can be made.
