@@ -243,8 +243,9 @@ async fn ex_18_a_page_costs_the_same_while_a_snapshot_is_pinned() {
     let dead = "select min(revision) > 1000 from onceward.positions";
     assert_eq!(database.psql(dead).await.trim(), "t", "old records went");
     let after = round_buffers(&store, &owner.0).await;
-    // One more where an index has grown by a level.
-    let is_close = |(before, after): (&u64, &u64)| *after as f64 <= 1.1 * *before as f64 + 1.0;
+    // A few more where an index has grown by a level, or a catalogue was looked into again. What is
+    // dead and not left behind would cost hundreds.
+    let is_close = |(before, after): (&u64, &u64)| *after as f64 <= 1.1 * *before as f64 + 4.0;
     assert!(
         before.iter().zip(&after).all(is_close),
         "{before:?} buffers, then {after:?} with {rows} rows read in between"

@@ -114,7 +114,9 @@ async fn ex_26_a_role_that_owns_nothing_works_beside_tables_of_the_same_names() 
         create table positions (n int); create table meta (n int);
         create table effects (like public.effects including all);
         create function micros(timestamptz) returns bigint language sql as 'select 1/0';
-        create function slot(text) returns int language sql as 'select 1/0';"#;
+        create function slot(text) returns int language sql as 'select 1/0';
+        -- The session goes back to its pool.
+        reset search_path;"#;
     place.run(other).await;
     let grants = onceward::postgres::grants_sql();
     let mut owner = sqlx::PgConnection::connect(place.url()).await.unwrap();
