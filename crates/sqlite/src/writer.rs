@@ -202,3 +202,25 @@ impl WriteTx {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The connection goes to the next writer, who shuts the gate, before the one that committed
+    /// looks.
+    #[test]
+    fn a_commit_that_came_is_told_although_the_next_writer_has_shut_the_gate() {
+        let gate = Gate::default();
+        assert!(!pass(&gate), "nobody asked");
+        let first = open(&gate);
+        assert!(pass(&gate));
+        shut(&gate);
+        let second = open(&gate);
+        assert!(first.load(Ordering::SeqCst));
+        assert!(!second.load(Ordering::SeqCst), "it has not come yet");
+        shut(&gate);
+        assert!(!pass(&gate), "it was given up");
+        assert!(!second.load(Ordering::SeqCst));
+    }
+}
