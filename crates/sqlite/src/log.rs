@@ -18,10 +18,13 @@ pub(crate) const HEAD: &str = include_str!("../sql/log/head.sql");
 const READING: &str = "read the log";
 const SAVE_POSITION: &str = include_str!("../sql/log/save_position.sql");
 
-/// Everything up to this sequence is behind.
+/// Everything up to this sequence is behind. A tick may be entered with none of its rows behind, but
+/// what was before it is.
 pub(crate) fn reached(position: &Position) -> u64 {
     let within = position.within.as_ref();
-    within.map_or(position.after.floor, |within| within.seq)
+    within
+        .map_or(0, |within| within.seq)
+        .max(position.after.floor)
 }
 
 /// The end of the log.

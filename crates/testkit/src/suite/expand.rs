@@ -25,6 +25,7 @@ macro_rules! store_suite_cases {
                 rows_come_in_the_order_of_appending
                 what_is_rolled_back_is_never_read
                 pages_cut_anywhere_go_on_exactly_there
+                a_tick_entered_at_its_beginning_has_only_its_own_rows
                 a_position_survives_being_written_down
                 pages_stop_at_their_bytes
                 the_head_is_past_everything_committed

@@ -124,6 +124,26 @@ pub async fn pages_cut_anywhere_go_on_exactly_there<F: Fixture>(fixture: &F) -> 
     Ok(())
 }
 
+/// So a reader that is behind meets one that is ahead: with the tick's end, and none of its rows
+/// read.
+pub async fn a_tick_entered_at_its_beginning_has_only_its_own_rows<F: Fixture>(
+    fixture: &F,
+) -> CaseResult {
+    let store = fixture.store();
+    append(store, &messages(1, 3)).await?;
+    let from = store.head().await?;
+    append(store, &messages(4, 6)).await?;
+    let until = store.head().await?;
+    append(store, &messages(7, 8)).await?;
+    for rows_max in [1, 2, 3, 100] {
+        let entered = from.reach(&until.after, 0);
+        let (rows, end) = read_all(store, &entered, rows_max).await?;
+        assert_eq!(ids(&rows), ["m4", "m5", "m6"], "in pages of {rows_max}");
+        assert_eq!(end.after, until.after);
+    }
+    Ok(())
+}
+
 /// As JSON, inside a tick and at its end, read by another handle.
 pub async fn a_position_survives_being_written_down<F: Fixture>(fixture: &F) -> CaseResult {
     let store = fixture.store();
