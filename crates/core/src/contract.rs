@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::breaker::BreakerPolicy;
 use crate::envelope::Row;
 use crate::lane::SLOTS;
 use crate::ledger::Identity;
@@ -125,8 +126,13 @@ pub struct SubscriptionContract {
     pub on_poison: Option<OnPoison>,
     /// Retry budget.
     pub retry: RetryPolicy,
-    /// Batches, or messages that are not coalesced, in work at once in one process.
+    /// Batches, or messages that are not coalesced, in work at once in one process. For effects
+    /// outside the database it is the ceiling of what the other side is found to take.
     pub concurrency: u16,
+    /// The floor of what the other side is found to take.
+    pub concurrency_min: u16,
+    /// When the other side of effects outside the database counts as away.
+    pub breaker: BreakerPolicy,
     /// Lanes: the most processes that can share the work.
     pub lanes: u16,
     /// Most messages that commit together.
@@ -156,6 +162,8 @@ impl SubscriptionContract {
             on_poison: None,
             retry: RetryPolicy::default(),
             concurrency: 8,
+            concurrency_min: 1,
+            breaker: BreakerPolicy::default(),
             lanes: 16,
             batch_max: 100,
             window_rows: 4_096,
@@ -323,6 +331,12 @@ impl Contract {
         let ranges = [
             ("lanes", u64::from(s.lanes), 1, u64::from(SLOTS)),
             ("concurrency", u64::from(s.concurrency), 1, 4_096),
+            (
+                "concurrency_min",
+                u64::from(s.concurrency_min),
+                1,
+                u64::from(s.concurrency.max(1)),
+            ),
             ("batch_max", u64::from(s.batch_max), 1, 10_000),
             ("window_rows", u64::from(s.window_rows), 16, 1_000_000),
             ("window_bytes", s.window_bytes, 1 << 16, 1 << 34),

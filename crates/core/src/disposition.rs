@@ -45,6 +45,15 @@ pub fn decide(
         Class::Rejected => Disposition::Reject,
         Class::Permanent | Class::Schema => quarantine(class.as_str(), failed(before)),
         Class::Ambiguous if !can_probe => quarantine(class.as_str(), failed(before)),
+        // Nothing was tried.
+        Class::Transient if failure.is_outage() => {
+            let spent = waited(before);
+            Disposition::Defer {
+                kind: DeferralKind::Retry,
+                due_in_ms: Some(policy.delay_ms(spent.waits, random)),
+                spent,
+            }
+        }
         Class::Transient | Class::Ambiguous => {
             let spent = failed(before);
             if let Some(end) = policy.exhausted(spent, false) {

@@ -84,6 +84,7 @@ pub struct Failure {
     code: Cow<'static, str>,
     message: String,
     retry_after_ms: Option<u64>,
+    is_outage: bool,
     outcome: Option<Box<str>>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -102,6 +103,7 @@ impl Failure {
             code: code.into(),
             message: message.into(),
             retry_after_ms: None,
+            is_outage: false,
             outcome: None,
             source: None,
         }
@@ -110,6 +112,16 @@ impl Failure {
     /// May pass later.
     pub fn transient(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(Class::Transient, code, message)
+    }
+
+    /// What the handler depends on was not there at all (refused, not found, not started): no
+    /// message could have fared better, and nothing was done. It is tried again for as long as it
+    /// takes and uses nothing of the budget; never say so of what the message may have caused.
+    pub fn unavailable(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self {
+            is_outage: true,
+            ..Self::transient(code, message)
+        }
     }
 
     /// Will never pass.
@@ -200,6 +212,12 @@ impl Failure {
         self.retry_after_ms
     }
 
+    /// Whether what the handler depends on was not there at all.
+    #[must_use]
+    pub const fn is_outage(&self) -> bool {
+        self.is_outage
+    }
+
     /// The JSON text to keep as the result of a rejection.
     #[must_use]
     pub fn outcome(&self) -> Option<&str> {
@@ -243,6 +261,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for Failure {
             code: Cow::Borrowed("unclassified"),
             message: "the handler returned an error".to_owned(),
             retry_after_ms: None,
+            is_outage: false,
             outcome: None,
             source: Some(Box::new(error)),
         }

@@ -16,11 +16,15 @@
 //! | [`lane`] | slots, lanes, balancing |
 //! | [`ledger`] | identities and entries of the ledger |
 //! | [`dispatcher`] | order, windows, deferral and handover as a state machine |
+//! | [`breaker`] | when a dependency counts as away |
+//! | [`concurrency`] | how much a dependency can take at once |
 //! | [`coalesce`] | how large a batch is, and how a failed one is taken apart |
 //! | [`store`] | the seams to a database |
 
+pub mod breaker;
 pub mod cloudevents;
 pub mod coalesce;
+pub mod concurrency;
 pub mod contract;
 pub mod dispatcher;
 pub mod disposition;

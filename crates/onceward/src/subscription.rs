@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use onceward_core::Message;
+use onceward_core::breaker::BreakerPolicy;
 use onceward_core::contract::{
     Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
 };
@@ -36,6 +37,11 @@ impl<S: Store> Clone for Handler<S> {
 }
 
 impl<S: Store> Handler<S> {
+    /// Whether it asks another side.
+    pub(crate) const fn is_outside(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::Deliver(_))
+    }
+
     /// Whether several messages may share a transaction.
     pub(crate) const fn is_coalesced(&self) -> bool {
         matches!(self, Self::Local(_) | Self::Batch(_))
@@ -185,10 +191,27 @@ impl<S: Store> Subscription<S> {
         self
     }
 
-    /// Batches, or messages that are not coalesced, in work at once in one process.
+    /// Batches, or messages that are not coalesced, in work at once in one process. For effects
+    /// outside the database it is the ceiling of what the other side is found to take.
     #[must_use]
     pub fn concurrency(mut self, concurrency: u16) -> Self {
         self.contract.concurrency = concurrency;
+        self
+    }
+
+    /// The floor of what the other side of effects outside the database is found to take; 1 by
+    /// default, and where it begins after an outage. The same as [`concurrency`](Self::concurrency)
+    /// fixes it.
+    #[must_use]
+    pub fn concurrency_min(mut self, concurrency_min: u16) -> Self {
+        self.contract.concurrency_min = concurrency_min;
+        self
+    }
+
+    /// When the other side of effects outside the database counts as away.
+    #[must_use]
+    pub fn breaker(mut self, breaker: BreakerPolicy) -> Self {
+        self.contract.breaker = breaker;
         self
     }
 

@@ -10,9 +10,12 @@ use onceward_testkit::simulation::{Defect, EndState, Fault, Role, Setup, run};
 
 /// Runs seeds and tells how to repeat those that fail.
 fn pass(seeds: impl Iterator<Item = u64>, coalesce: bool) {
+    pass_setups(seeds.map(Setup::of), coalesce);
+}
+
+fn pass_setups(setups: impl Iterator<Item = Setup>, coalesce: bool) {
     let mut failed = Vec::new();
-    for seed in seeds {
-        let mut setup = Setup::of(seed);
+    for mut setup in setups {
         setup.coalesce = coalesce;
         if let Some(violation) = run(&setup).violation {
             failed.push(format!("{violation}\n    scripts/simulate {setup} --trace"));
@@ -207,7 +210,10 @@ fn seeds_that_found_something_pass() {
     for seed in [
         4, 13, 14, 59, 76, 86, 98, 116, 129, 135, 161, 182, 223, 334, 377, 530, 538, 541,
     ] {
-        pass([seed].into_iter(), true);
-        pass([seed].into_iter(), false);
+        // It came later, and would make them other runs.
+        let mut setup = Setup::of(seed);
+        setup.faults.retain(|fault| *fault != Fault::Age);
+        pass_setups([setup.clone()].into_iter(), true);
+        pass_setups([setup].into_iter(), false);
     }
 }

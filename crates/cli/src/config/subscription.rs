@@ -37,6 +37,7 @@ pub(super) fn read(
         leave_time(&section, &mut contract, push);
     }
     retry(&section, &mut contract);
+    breaker(&section, &mut contract);
     contract.start = start(&section);
     contract.renamed_from = section.text("renamed_from").map(|former| former.value);
     section.finish();
@@ -100,6 +101,7 @@ fn limits(section: &Section<'_>, contract: &mut SubscriptionContract) {
         }
     }
     set(section, "concurrency", &mut contract.concurrency);
+    set(section, "concurrency_min", &mut contract.concurrency_min);
     set(section, "lanes", &mut contract.lanes);
     set(section, "batch_max", &mut contract.batch_max);
     set(section, "window_rows", &mut contract.window_rows);
@@ -147,6 +149,23 @@ fn retry(section: &Section<'_>, contract: &mut SubscriptionContract) {
     }
     if let Some(attempts) = section.whole("attempts_max") {
         policy.attempts_max = attempts;
+    }
+    section.finish();
+}
+
+fn breaker(section: &Section<'_>, contract: &mut SubscriptionContract) {
+    let Some(section) = section.section("breaker") else {
+        return;
+    };
+    let policy = &mut contract.breaker;
+    if let Some(messages) = section.whole("messages_min") {
+        policy.messages_min = messages;
+    }
+    if let Some(ms) = section.duration_ms("pause", "pause_ms") {
+        policy.pause_ms = ms;
+    }
+    if let Some(ms) = section.duration_ms("pause_max", "pause_max_ms") {
+        policy.pause_max_ms = ms;
     }
     section.finish();
 }

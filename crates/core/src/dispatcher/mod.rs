@@ -30,7 +30,7 @@ use crate::store::{Deferral, DeferralKind, HeldCase, HeldKey, Span, TakenLane};
 use feed::Feed;
 use key::{Due, Key};
 
-pub use protocol::{Batch, Command, Event, Fate, Work};
+pub use protocol::{Batch, Command, Event, Fate, Pace, Work};
 
 /// A map whose iteration order repeats from run to run.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -98,6 +98,11 @@ pub struct Dispatcher {
     order: Order,
     lane_count: u16,
     concurrency: usize,
+    /// When the pace was set, and after how long it allows one more.
+    paced_at_ms: u64,
+    more_after_ms: Option<u64>,
+    /// The contract's, which the pace never goes beyond.
+    concurrency_max: usize,
     window_rows: usize,
     window_bytes: usize,
     key_share: usize,
@@ -147,6 +152,9 @@ impl Dispatcher {
             order: contract.order,
             lane_count: contract.lanes,
             concurrency,
+            paced_at_ms: now_ms,
+            more_after_ms: None,
+            concurrency_max: concurrency,
             window_rows,
             window_bytes: usize::try_from(contract.window_bytes).unwrap_or(usize::MAX),
             key_share: (window_rows / (4 * concurrency)).max(8),
@@ -183,6 +191,51 @@ impl Dispatcher {
         }
     }
 
+    /// Begins at this pace.
+    #[must_use]
+    pub fn starting_at(mut self, pace: Pace) -> Self {
+        self.set_pace(pace);
+        self
+    }
+
+    fn set_pace(&mut self, pace: Pace) {
+        if let Some(concurrency) = pace.concurrency {
+            self.concurrency = usize::from(concurrency.max(1)).min(self.concurrency_max);
+            self.paced_at_ms = self.now_ms;
+            self.more_after_ms = pace.more_after_ms;
+        }
+        if let Some(pause_ms) = pace.pause_ms {
+            self.paused_until_ms = self.now_ms.saturating_add(pause_ms);
+        }
+    }
+
+    /// Batches that may run at once now.
+    fn allowed(&self) -> usize {
+        let since_ms = self.now_ms - self.paced_at_ms;
+        let more = self
+            .more_after_ms
+            .map_or(0, |every_ms| since_ms / every_ms.max(1));
+        let more = usize::try_from(more).unwrap_or(usize::MAX);
+        self.concurrency
+            .saturating_add(more)
+            .min(self.concurrency_max)
+    }
+
+    /// When one more batch may run, where one waits for it.
+    fn next_more_ms(&self) -> Option<u64> {
+        let every_ms = self.more_after_ms?.max(1);
+        let allowed = self.allowed();
+        let waits = !self.ready.is_empty() && self.batches.len() >= allowed;
+        if !waits || allowed == self.concurrency_max {
+            return None;
+        }
+        let steps = (self.now_ms - self.paced_at_ms) / every_ms + 1;
+        Some(
+            self.paced_at_ms
+                .saturating_add(steps.saturating_mul(every_ms)),
+        )
+    }
+
     /// Takes an event in and returns what is to be done now. `now_ms` never goes back.
     pub fn handle(&mut self, now_ms: u64, event: Event) -> Vec<Command> {
         self.now_ms = self.now_ms.max(now_ms);
@@ -211,9 +264,9 @@ impl Dispatcher {
                 batch,
                 fates,
                 seen,
-                pause_ms,
+                pace,
             } => {
-                self.finished(batch, fates, seen, pause_ms);
+                self.finished(batch, fates, seen, pace);
             }
             Event::Tick => {}
         }
@@ -236,7 +289,7 @@ impl Dispatcher {
         // Without a lane there is no position to keep.
         let save = (self.is_dirty && !self.lanes.is_empty())
             .then(|| self.saved_at_ms + self.save_interval_ms());
-        [due, resume, save]
+        [due, resume, save, self.next_more_ms()]
             .into_iter()
             .flatten()
             .reduce(std::cmp::Ord::min)

@@ -58,6 +58,19 @@ pub enum Fate {
     Uncertain,
 }
 
+/// How fast to go on after a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Pace {
+    /// Start nothing for this long: the store or a dependency is away, or a person has to act. 0
+    /// ends such a pause.
+    pub pause_ms: Option<u64>,
+    /// Batches at once from now on, at most as many as the contract says.
+    pub concurrency: Option<u16>,
+    /// One more each time that so many milliseconds have passed without another word, so that a few
+    /// long ones do not keep all others from starting. None: not one more.
+    pub more_after_ms: Option<u64>,
+}
+
 /// What the outside tells the dispatcher.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -115,8 +128,8 @@ pub enum Event {
         fates: Vec<(u64, Fate)>,
         /// For sizing the next batches.
         seen: BatchSeen,
-        /// Start nothing for this long: the store or a dependency is away.
-        pause_ms: Option<u64>,
+        /// How to go on.
+        pace: Pace,
     },
     /// Time passed.
     Tick,

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key::Due;
-use super::{Batch, Command, Dispatcher, Fate, Phase, Work, deferral_of};
+use super::{Batch, Command, Dispatcher, Fate, Pace, Phase, Work, deferral_of};
 use crate::coalesce::BatchSeen;
 use crate::store::DeferralKind;
 
 impl Dispatcher {
     /// Starts as many batches as limits and ready keys allow.
     pub(super) fn fill(&mut self) {
-        while self.paused_until_ms <= self.now_ms && self.batches.len() < self.concurrency {
+        while self.paused_until_ms <= self.now_ms && self.batches.len() < self.allowed() {
             let is_suspect = self.suspects_left > 0 || self.suspects_tracked > 0;
             // After an unclean takeover one batch at a time, which the executor runs message by
             // message, so that one that kills its process is named.
@@ -88,15 +88,13 @@ impl Dispatcher {
         batch: u64,
         fates: Vec<(u64, Fate)>,
         seen: BatchSeen,
-        pause_ms: Option<u64>,
+        pace: Pace,
     ) {
         self.batches.remove(&batch);
         self.size.observe(seen);
         let looked_into = seen.messages.saturating_sub(seen.duplicates);
         self.suspects_left = self.suspects_left.saturating_sub(looked_into);
-        if let Some(pause_ms) = pause_ms {
-            self.paused_until_ms = self.now_ms.saturating_add(pause_ms);
-        }
+        self.set_pace(pace);
         let mut touched = BTreeSet::new();
         let mut returned = Vec::new();
         let mut to_clear = Vec::new();

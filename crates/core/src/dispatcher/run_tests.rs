@@ -112,7 +112,7 @@ impl Desk {
             batch: batch.batch,
             fates: batch.works.iter().map(|w| w.token).zip(fates).collect(),
             seen,
-            pause_ms: None,
+            pace: Pace::default(),
         });
     }
 

@@ -218,11 +218,15 @@ impl Model {
             fates.push((work.token, fate));
         }
         let pause_ms = is_trouble.then_some(5);
+        let pace = Pace {
+            pause_ms,
+            ..Pace::default()
+        };
         Event::Finished {
             batch: batch.batch,
             fates,
             seen,
-            pause_ms,
+            pace,
         }
     }
 
@@ -472,7 +476,7 @@ fn without_trouble_each_message_runs_once() {
                     batch: batch.batch,
                     fates,
                     seen,
-                    pause_ms: None,
+                    pace: Pace::default(),
                 };
                 process.handle(&mut model, 0, event);
             }
@@ -529,7 +533,7 @@ fn a_suspect_goes_before_all_that_has_to_wait_for_it() {
                 messages: 1,
                 ..BatchSeen::default()
             },
-            pause_ms: None,
+            pace: Pace::default(),
         };
         process.handle(&mut model, 0, event);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use onceward_core::coalesce::{Piece, PieceEnd, Plan};
 use onceward_core::contract::{OnPoison, Order, Semantics};
-use onceward_core::dispatcher::{Batch, Fate, Work};
+use onceward_core::dispatcher::{Batch, Fate, Pace, Work};
 use onceward_core::disposition::{Disposition, after_death, decide};
 use onceward_core::store::{
     Begin, Deferral, DeferralKind, End, Known, Lease, NewCase, Settle, Store, StoreError,
@@ -18,6 +18,7 @@ use onceward_core::{Class, Ending, Failure, FailureRecord, LedgerEntry, LedgerKe
 
 use super::again::Pause;
 use super::attempt::{Attempt, PieceRan};
+use super::dependency::Dependency;
 use super::runner::Runtime;
 use super::surroundings::Surroundings;
 use super::tally::{BatchEnd, Draft, Tally};
@@ -34,6 +35,9 @@ const CONFLICT_TRIES: u32 = 4;
 /// milliseconds.
 const OPERATOR_PAUSE_MS: u64 = 60_000;
 
+/// Code of a panic of user code.
+pub(super) const PANICKED: &str = "panicked";
+
 /// Runs batches of one subscription under one lease.
 pub(super) struct Executor<S: Store> {
     pub(super) store: S,
@@ -42,6 +46,8 @@ pub(super) struct Executor<S: Store> {
     pub(super) surroundings: Surroundings,
     /// Held while a message runs that may kill the process, so that a death names one message.
     pub(super) suspects: Arc<tokio::sync::Mutex<()>>,
+    /// What calls and deliveries depend on.
+    pub(super) dependency: Dependency,
 }
 
 /// Why a batch stops early: what is left goes back to its place.
@@ -72,7 +78,7 @@ pub(super) async fn guarded<T>(
                 .map(|text| (*text).to_owned())
                 .or_else(|| panic.downcast_ref::<String>().cloned())
                 .unwrap_or_else(|| "a panic without a text".to_owned());
-            let failure = Failure::transient("panicked", "the handler panicked");
+            let failure = Failure::transient(PANICKED, "the handler panicked");
             Ran::Broken(failure.with_source(std::io::Error::other(text)))
         }
         Err(_) => Ran::Broken(Failure::transient(
@@ -96,8 +102,14 @@ impl<S: Store> Executor<S> {
         };
         tally.stop = result.err();
         let mut end = tally.end(works);
-        if end.pause_ms.is_none() && self.is_refused_by_operator(works, &end.fates) {
-            end.pause_ms = Some(OPERATOR_PAUSE_MS);
+        let pace = self.dependency.pace();
+        end.pace = Pace {
+            // Of two pauses the longer one counts.
+            pause_ms: end.pace.pause_ms.max(pace.pause_ms),
+            ..pace
+        };
+        if end.pace.pause_ms.is_none() && self.is_refused_by_operator(works, &end.fates) {
+            end.pace.pause_ms = Some(OPERATOR_PAUSE_MS);
         }
         end
     }
@@ -327,6 +339,31 @@ impl<S: Store> Executor<S> {
             _ => decide(retry, work.spent, failure, can_probe, fastrand::u64(..)),
         };
         self.dispose_as(work, failure, disposition).await
+    }
+
+    /// Records the failure of a message that asked the other side. While that one is away for all,
+    /// the message waits with the rest and uses nothing of its budget.
+    pub(super) async fn dispose_asked(
+        &self,
+        work: &Work,
+        failure: &Failure,
+        can_probe: bool,
+    ) -> Result<Fate, Stop> {
+        let is_kept = self.runtime.contract.semantics != Semantics::AtMostOnce
+            && (can_probe || failure.class() != Class::Ambiguous);
+        let Some(wait_ms) = self.dependency.wait_ms(failure).filter(|_| is_kept) else {
+            return self.dispose(work, failure, can_probe).await;
+        };
+        let spent = Spent {
+            waits: work.spent.waits.saturating_add(1),
+            ..work.spent
+        };
+        let waits = Disposition::Defer {
+            kind: DeferralKind::Retry,
+            due_in_ms: Some(wait_ms),
+            spent,
+        };
+        self.dispose_as(work, failure, waits).await
     }
 
     /// Defers a message that keeps meeting a conflict, which is nobody's fault: it waits aside,

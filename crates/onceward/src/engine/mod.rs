@@ -15,6 +15,7 @@
 
 mod again;
 mod attempt;
+mod dependency;
 mod execute;
 mod member;
 mod outside;

@@ -56,7 +56,7 @@ impl<S: Store> Executor<S> {
                 let reply = Some(rejection_of(&failure));
                 self.reject(work, reply).await
             }
-            Err(failure) => self.dispose(work, &failure, call.can_probe()).await,
+            Err(failure) => self.dispose_asked(work, &failure, call.can_probe()).await,
         };
         match fate {
             // The intent is there and the call was made, but not what became of it.
@@ -112,8 +112,7 @@ impl<S: Store> Executor<S> {
     ) -> Result<Result<Option<AnyAnswer>, Fate>, Stop> {
         failure_point!("before-probe");
         let running = async { call.probe(&work.row).await };
-        let works = std::slice::from_ref(work);
-        let failure = match self.run_part(Part::Probe, works, running).await {
+        let failure = match self.ask(Part::Probe, work, running).await {
             Ran::Returned(Ok(Probe::Happened(answer))) => return Ok(Ok(Some(answer))),
             Ran::Returned(Ok(Probe::DidNotHappen)) => return Ok(Ok(None)),
             Ran::Returned(Ok(Probe::Unsupported)) => {
@@ -129,7 +128,7 @@ impl<S: Store> Executor<S> {
         // the next attempt begins with a probe again.
         let unknown = Failure::ambiguous("probe_failed", "the probe itself failed")
             .with_source(std::io::Error::other(failure.to_string()));
-        Ok(Err(self.dispose(work, &unknown, true).await?))
+        Ok(Err(self.dispose_asked(work, &unknown, true).await?))
     }
 
     async fn call(
@@ -141,8 +140,7 @@ impl<S: Store> Executor<S> {
         self.start_rows(std::slice::from_ref(work)).await?;
         failure_point!("after-intent");
         let running = async { call.call(&work.row).await };
-        let works = std::slice::from_ref(work);
-        Ok(match self.run_part(Part::Call, works, running).await {
+        Ok(match self.ask(Part::Call, work, running).await {
             Ran::Returned(result) => result,
             // Nobody knows how far it came.
             Ran::Broken(failure) => Err(Failure::ambiguous(
@@ -314,8 +312,7 @@ impl<S: Store> Executor<S> {
             attempt: attempt_of(work),
         };
         let running = async { deliver.deliver(&delivery).await };
-        let works = std::slice::from_ref(work);
-        let failure = match self.run_part(Part::Delivery, works, running).await {
+        let failure = match self.ask(Part::Delivery, work, running).await {
             Ran::Returned(Ok(())) => {
                 failure_point!("after-delivery");
                 return self.finish(work).await;
@@ -325,6 +322,25 @@ impl<S: Store> Executor<S> {
         if failure.class() == Class::Rejected {
             return self.reject(work, Some(rejection_of(&failure))).await;
         }
-        self.dispose(work, &failure, false).await
+        self.dispose_asked(work, &failure, false).await
+    }
+
+    /// Runs user code that asks the other side, and notes how that one fares.
+    async fn ask<T>(
+        &self,
+        part: Part,
+        work: &Work,
+        running: impl Future<Output = Result<T, Failure>> + Send,
+    ) -> Ran<T> {
+        let asked = self.dependency.ask();
+        let ran = self
+            .run_part(part, std::slice::from_ref(work), running)
+            .await;
+        let failure = match &ran {
+            Ran::Returned(Ok(_)) => None,
+            Ran::Returned(Err(failure)) | Ran::Broken(failure) => Some(failure),
+        };
+        asked.answered(work.row.seq, failure);
+        ran
     }
 }

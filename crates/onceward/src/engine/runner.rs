@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::again::{again, warn};
+use super::dependency::Dependency;
 use super::execute::Executor;
 use super::positions::save_positions;
 use super::reader::Reader;
@@ -104,13 +105,18 @@ impl<S: Store> Runner<S> {
         reports: mpsc::UnboundedSender<RunnerReport>,
     ) -> (Self, mpsc::UnboundedSender<Note>) {
         let (to_self, notes) = mpsc::unbounded_channel();
-        let dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
+        let mut dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
+        let dependency = Dependency::of(&runtime.contract);
+        if runtime.handlers.values().all(Handler::is_outside) {
+            dispatcher = dispatcher.starting_at(dependency.first_pace());
+        }
         let executor = Executor {
             store: store.clone(),
             runtime: Arc::clone(&runtime),
             lease: lease.clone(),
             surroundings,
             suspects,
+            dependency,
         };
         let (positions, to_save) = watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
@@ -299,7 +305,7 @@ impl<S: Store> Runner<S> {
                         batch: batch.batch,
                         fates: end.fates,
                         seen: end.seen,
-                        pause_ms: end.pause_ms,
+                        pace: end.pace,
                     })));
                 });
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward_core::coalesce::BatchSeen;
-use onceward_core::dispatcher::{Fate, Work};
+use onceward_core::dispatcher::{Fate, Pace, Work};
 use onceward_core::store::{Deferral, NewCase};
 use onceward_core::{Envelope, LedgerEntry};
 
@@ -16,7 +16,7 @@ const TROUBLE_PAUSE_MS: u64 = 250;
 pub(super) struct BatchEnd {
     pub(super) fates: Vec<(u64, Fate)>,
     pub(super) seen: BatchSeen,
-    pub(super) pause_ms: Option<u64>,
+    pub(super) pace: Pace,
     pub(super) is_fenced: bool,
 }
 
@@ -115,9 +115,12 @@ impl Tally {
                 .zip(self.fates)
                 .collect(),
             seen: self.seen,
-            pause_ms: self
-                .stop
-                .map(|_| TROUBLE_PAUSE_MS + fastrand::u64(..TROUBLE_PAUSE_MS)),
+            pace: Pace {
+                pause_ms: self
+                    .stop
+                    .map(|_| TROUBLE_PAUSE_MS + fastrand::u64(..TROUBLE_PAUSE_MS)),
+                ..Pace::default()
+            },
             is_fenced: matches!(self.stop, Some(Stop::Fenced)),
         }
     }

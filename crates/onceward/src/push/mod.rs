@@ -260,6 +260,8 @@ impl PushDeliverer {
         };
         let failure = if was_sent && self.can_probe() {
             Failure::ambiguous(code, text)
+        } else if error.is_connect() {
+            Failure::unavailable(code, text)
         } else {
             Failure::transient(code, text)
         };

@@ -41,7 +41,7 @@ pub(super) fn subscription(
         Role::Mail => subscription.deliver(["order.placed"], Mail { process }),
     };
     let subscription = subscription
-        .retry(setup.retry)
+        .retry(setup.policy())
         .concurrency(setup.concurrency)
         .lanes(setup.lanes)
         .order(setup.order(role))

@@ -92,11 +92,13 @@ pub enum Fault {
     Producer,
     /// All processes are away for longer than anything is kept.
     Absence,
+    /// A message may be retried only for a short time.
+    Age,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Crash,
         Self::Linger,
         Self::Pause,
@@ -110,6 +112,7 @@ impl Fault {
         Self::Retention,
         Self::Producer,
         Self::Absence,
+        Self::Age,
     ];
 
     /// The name used on the command line.
@@ -129,6 +132,7 @@ impl Fault {
             Self::Retention => "retention",
             Self::Producer => "producer",
             Self::Absence => "absence",
+            Self::Age => "age",
         }
     }
 }
@@ -228,7 +232,7 @@ pub struct Setup {
     pub latency_ms: u64,
     /// A handler is cancelled after this.
     pub timeout_ms: u64,
-    /// Retry budget.
+    /// Retry budget; its age counts only with [`Fault::Age`].
     pub retry: RetryPolicy,
     /// What a quarantined event does to its key.
     pub on_poison: OnPoison,
@@ -261,8 +265,13 @@ impl Setup {
         }
         roles.sort_unstable();
         let share = rng.u32(2..9);
-        let faults = Fault::ALL.into_iter().filter(|_| rng.u32(..8) < share);
-        let faults: Vec<Fault> = faults.collect();
+        // The age is drawn apart, so that a seed's other choices are what they were without it.
+        let drawn = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Age);
+        let mut faults: Vec<Fault> = drawn.filter(|_| rng.u32(..8) < share).collect();
+        let mut age = Rng::with_seed(seed ^ 0xa6e0_0000);
+        if age.u32(..3) == 0 {
+            faults.push(Fault::Age);
+        }
         Self {
             seed,
             coalesce: true,
@@ -284,7 +293,7 @@ impl Setup {
                 cap_ms: rng.u64(200..1_500),
                 factor: 2.0,
                 attempts_max: rng.u32(2..6),
-                age_max_ms: 86_400_000,
+                age_max_ms: age.u64(500..6_000),
             },
             on_poison: if rng.bool() {
                 OnPoison::Skip
@@ -296,6 +305,16 @@ impl Setup {
             producing_ms: calm_at_ms * rng.u64(50..95) / 100,
             rate: rng.u32(5..80),
         }
+    }
+
+    /// The budget of every message.
+    #[must_use]
+    pub fn policy(&self) -> RetryPolicy {
+        let mut policy = self.retry;
+        if !self.has(Fault::Age) {
+            policy.age_max_ms = 86_400_000;
+        }
+        policy
     }
 
     /// Whether a kind of fault may happen.

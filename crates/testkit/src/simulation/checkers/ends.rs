@@ -187,16 +187,22 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
         (_, Some(_)) if conduct.times < max => vec!["done"],
         (_, Some(_)) => vec!["attempts_exhausted"],
     };
-    if facts.deaths.contains_key(&(role, state.seq)) {
+    let has_died = facts.deaths.contains_key(&(role, state.seq));
+    if has_died {
         // Deaths are attempts too, so that what fails by attempt may be over.
         ends.extend(["worker_died", "attempts_exhausted", "done"]);
     }
     let setup = &facts.setup;
     let faults = [Fault::Hang, Fault::Pause, Fault::Clock];
-    if faults.into_iter().any(|fault| setup.has(fault)) {
+    let may_idle = faults.into_iter().any(|fault| setup.has(fault));
+    let is_retried = conduct.trouble.is_some_and(|trouble| !trouble.is_final());
+    if setup.has(Fault::Age) && (is_retried || may_idle || has_died) {
+        ends.push("age_exhausted");
+    }
+    if may_idle {
         // A transaction that idles past the lease is an attempt that failed.
         ends.push("attempts_exhausted");
-        if conduct.trouble.is_some_and(|trouble| !trouble.is_final()) {
+        if is_retried {
             ends.push("done");
         }
     }

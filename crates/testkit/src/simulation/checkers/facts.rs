@@ -75,6 +75,8 @@ pub(super) struct Facts {
     /// Messages not finished, deferred or quarantined.
     pub(super) open: BTreeSet<(Role, u64)>,
     pub(super) deaths: BTreeMap<(Role, u64), u32>,
+    /// Age of a deferred message when it was loaded last.
+    pub(super) loaded_ages: BTreeMap<(Role, u64), u64>,
 }
 
 /// What identifies an effect of a row.
@@ -136,6 +138,7 @@ impl Facts {
             lanes: BTreeMap::new(),
             open: BTreeSet::new(),
             deaths: BTreeMap::new(),
+            loaded_ages: BTreeMap::new(),
         }
     }
 
@@ -222,6 +225,15 @@ impl Facts {
                     self.delivered.insert((*role, *seq), *outcome);
                 }
                 self.refresh(*role, *seq);
+            }
+            What::Outside(Event::Loaded {
+                subscription,
+                seq,
+                age_ms,
+            }) => {
+                if let Some(role) = role(subscription) {
+                    self.loaded_ages.insert((role, *seq), *age_ms);
+                }
             }
             What::Outside(_) => {}
             What::Database(change) => self.learn_change(step, change),

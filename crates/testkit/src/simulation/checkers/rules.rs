@@ -164,20 +164,21 @@ fn lease(facts: &Facts, step: &Step, from: &str, subscription: &str, lane: u16) 
 }
 
 fn budget(facts: &Facts, written: &Written) -> Found {
-    let (subscription, seq, spent, kind) = match written {
+    let (subscription, seq, spent, kind, end) = match written {
         Written::Deferred {
             subscription,
             seq,
             spent,
             kind,
             ..
-        } => (subscription, *seq, *spent, Some(*kind)),
+        } => (subscription, *seq, *spent, Some(*kind), ""),
         Written::Quarantined {
             subscription,
             seq,
             spent,
+            reason,
             ..
-        } => (subscription, *seq, *spent, None),
+        } => (subscription, *seq, *spent, None, reason.as_str()),
         _ => return Ok(()),
     };
     let Some(role) = role(subscription) else {
@@ -199,6 +200,14 @@ fn budget(facts: &Facts, written: &Written) -> Found {
     }
     if kind == Some(DeferralKind::Retry) && attempts >= max {
         return wrong("tried again although the budget is used up");
+    }
+    let age_ms = facts.loaded_ages.get(&(role, seq)).copied().unwrap_or(0);
+    let is_old = age_ms >= facts.setup.policy().age_max_ms;
+    if kind == Some(DeferralKind::Retry) && spent.failures > before.failures && is_old {
+        return wrong("tried again although its time is over");
+    }
+    if end == "age_exhausted" && !is_old {
+        return wrong("its time is not over");
     }
     if spent.failures < before.failures || spent.deaths < before.deaths {
         return wrong("attempts were forgotten");
