@@ -94,7 +94,7 @@ impl Seen {
 impl Postgres {
     /// Connects with default [`Options`]. The URL is libpq's (`postgres://user@host/database`).
     ///
-    /// It may lead to a pooler, in transaction mode too: see [`pooler`](Self::pooler).
+    /// It may lead to a pooler, in transaction mode too: see [`Pooler`].
     ///
     /// # Errors
     /// When the URL is malformed or no connection can be made.
