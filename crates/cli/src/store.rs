@@ -1,18 +1,17 @@
 //! Opening the store that the command line or the configuration names.
 
 use std::path::Path;
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use onceward_core::store::{Schema, SchemaState, StoreError, StoreErrorKind};
-use onceward_postgres::Postgres;
+use onceward_postgres::{Postgres, connect_options};
 use onceward_sqlite::Sqlite;
 use sqlx::Connection as _;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::PgConnection;
 
 use crate::cli::Global;
 use crate::config::{Config, StoreUrl};
-use crate::error::{Code, EXIT_SCHEMA, Error};
+use crate::error::{Code, EXIT_SCHEMA, EXIT_USAGE, Error};
 use crate::store_url::{self, StoreKind};
 
 /// How long a first connection may take.
@@ -112,13 +111,12 @@ impl Target {
 
     /// Tries one connection first: a pool goes on trying, and then says only that it gave up.
     async fn postgres(&self) -> Result<Postgres, StoreError> {
-        if let Ok(options) = PgConnectOptions::from_str(&self.url) {
-            let connecting = PgConnection::connect_with(&options);
-            let connected = tokio::time::timeout(CONNECT_WITHIN, connecting).await;
-            let connection = connected.map_err(|_| no_answer())?.map_err(unconnected)?;
-            // What matters is that it could be opened.
-            let _ = connection.close().await;
-        }
+        let target = connect_options(&self.url)?;
+        let connecting = PgConnection::connect_with(&target);
+        let connected = tokio::time::timeout(CONNECT_WITHIN, connecting).await;
+        let connection = connected.map_err(|_| no_answer())?.map_err(unconnected)?;
+        // What matters is that it could be opened.
+        let _ = connection.close().await;
         let mut options = onceward_postgres::Options::default();
         if let Some(most) = self.connections_max {
             options.effect_connections = most;
@@ -131,6 +129,29 @@ impl Target {
     }
 }
 
+/// Refuses a pooler that lends sessions, for a command whose own statements are prepared to stay.
+///
+/// # Errors
+/// When there is one, or the server cannot be reached.
+pub async fn refuse_lent_sessions(url: &str) -> Result<(), Error> {
+    let look = async {
+        let store = Postgres::connect(url).await?;
+        let pooler = store.pooler().await;
+        store.close().await;
+        pooler
+    };
+    let pooler = look.await.map_err(|error| Error::store(url, &error))?;
+    if pooler.keeps_statements() {
+        return Ok(());
+    }
+    let text = format!(
+        "{} leads to a pooler that may lend sessions for single transactions, where what this \
+         command prepares would be lost: name the server itself",
+        store_url::redact(url)
+    );
+    Err(Error::new(Code::StoreUrl, text).with_exit(EXIT_USAGE))
+}
+
 fn no_answer() -> StoreError {
     let message = format!("no answer within {} s", CONNECT_WITHIN.as_secs());
     StoreError::found(StoreErrorKind::Unavailable, CONNECT, message)
@@ -139,8 +160,8 @@ fn no_answer() -> StoreError {
 fn unconnected(error: sqlx::Error) -> StoreError {
     let kind = match &error {
         sqlx::Error::Database(refusal) => match refusal.code().as_deref() {
-            // Starting, stopping, or without a free connection.
-            Some("57P01" | "57P02" | "57P03" | "53300") => StoreErrorKind::Unavailable,
+            // Starting, stopping, or without a free connection; a pooler that cannot reach it.
+            Some("57P01" | "57P02" | "57P03" | "53300" | "08P01") => StoreErrorKind::Unavailable,
             _ => StoreErrorKind::Denied,
         },
         _ => StoreErrorKind::Unavailable,

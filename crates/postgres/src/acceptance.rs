@@ -15,6 +15,7 @@ impl Acceptance for Postgres {
         request: AcceptRequest<'_>,
     ) -> Result<Accepted, StoreError> {
         let query = sqlx::query(include_str!("../sql/acceptance/accept.sql"))
+            .persistent(self.keeps_statements().await)
             .bind(request.caller)
             .bind(request.key)
             .bind(request.digest.as_slice())
@@ -50,6 +51,7 @@ impl Acceptance for Postgres {
     ) -> Result<(), StoreError> {
         const ACTION: &str = "store an answer";
         let query = sqlx::query(include_str!("../sql/acceptance/answer.sql"))
+            .persistent(self.keeps_statements().await)
             .bind(request.caller)
             .bind(request.key)
             .bind(request.digest.as_slice())

@@ -136,10 +136,13 @@ impl Append for Postgres {
         connection: &mut PgConnection,
         envelopes: &[Envelope],
     ) -> Result<(), StoreError> {
+        if envelopes.is_empty() {
+            return Ok(());
+        }
+        let is_kept = self.keeps_statements().await;
         match envelopes {
-            [] => Ok(()),
-            [envelope] => append_one(connection, envelope).await,
-            _ => append_many(connection, envelopes).await,
+            [envelope] => append_one(connection, envelope, is_kept).await,
+            envelopes => append_many(connection, envelopes, is_kept).await,
         }
     }
 
@@ -148,9 +151,14 @@ impl Append for Postgres {
     }
 }
 
-async fn append_one(connection: &mut PgConnection, envelope: &Envelope) -> Result<(), StoreError> {
+async fn append_one(
+    connection: &mut PgConnection,
+    envelope: &Envelope,
+    is_kept: bool,
+) -> Result<(), StoreError> {
     let columns = Columns::of(envelope)?;
     let query = sqlx::query(include_str!("../sql/append/one.sql"))
+        .persistent(is_kept)
         .bind(&envelope.id)
         .bind(&envelope.source)
         .bind(&envelope.aggregate_type)
@@ -176,6 +184,7 @@ async fn append_one(connection: &mut PgConnection, envelope: &Envelope) -> Resul
 async fn append_many(
     connection: &mut PgConnection,
     envelopes: &[Envelope],
+    is_kept: bool,
 ) -> Result<(), StoreError> {
     let columns = envelopes
         .iter()
@@ -185,6 +194,7 @@ async fn append_many(
         envelopes.iter().map(field).collect()
     }
     let query = sqlx::query(include_str!("../sql/append/many.sql"))
+        .persistent(is_kept)
         .bind(each(envelopes, |e| e.id.as_str()))
         .bind(each(envelopes, |e| e.source.as_deref()))
         .bind(each(envelopes, |e| e.aggregate_type.as_str()))

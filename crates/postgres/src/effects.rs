@@ -27,7 +27,7 @@ impl Effects for Postgres {
             ),
             None => BEGIN_WRITE.to_owned(),
         };
-        Tx::open(&self.effects, begin, ACTION).await
+        self.open(&self.effects, begin, ACTION).await
     }
 
     fn connection<'t>(&self, tx: &'t mut Tx) -> &'t mut PgConnection {

@@ -15,7 +15,7 @@ use crate::error::while_doing;
 use crate::log::{array, parse_snapshot, wrong_era};
 use crate::positions::read_spans;
 use crate::schema::run;
-use crate::session::{BEGIN, Postgres, Tx};
+use crate::session::{BEGIN, Postgres};
 use crate::snapshot::{is_seal, read_position, seal};
 
 const ACTION: &str = "start a new era";
@@ -208,7 +208,7 @@ impl Postgres {
 
     /// Seals the era that came with the data and starts a new one.
     pub(crate) async fn seal_and_start(&self) -> Result<u32, StoreError> {
-        let mut tx = Tx::open(&self.leases, BEGIN, ACTION).await?;
+        let mut tx = self.open(&self.leases, BEGIN, ACTION).await?;
         let connection = tx.connection();
         run(connection, include_str!("../sql/schema/lock.sql"), ACTION).await?;
         let query = sqlx::query(include_str!("../sql/schema/home.sql"));

@@ -12,7 +12,7 @@ use sqlx::postgres::PgRow;
 use crate::era::Era;
 use crate::error::while_doing;
 use crate::row::read_row;
-use crate::session::{Postgres, Tx};
+use crate::session::Postgres;
 use crate::snapshot::{above_started, has_no_floor, is_seal, list, read_snapshot};
 
 const ACTION: &str = "read the log";
@@ -95,7 +95,7 @@ impl Postgres {
     pub(crate) async fn look(&self, statements: &[&str]) -> Result<Vec<PgRow>, StoreError> {
         let script = statements.join(";\n");
         let script = format!("{BEGIN_LOOK};\n{script};\nCOMMIT");
-        Tx::script(&self.reads, &script, ACTION).await
+        self.script(&script, ACTION).await
     }
 
     /// Checks the answer of `floor.sql`, the first of `rows`, and returns the others.

@@ -10,7 +10,7 @@ use sqlx::{PgConnection, Row as _};
 
 use crate::error::while_doing;
 use crate::log::check_home;
-use crate::session::{BEGIN, Postgres, Tx};
+use crate::session::{BEGIN, Postgres};
 use crate::snapshot::position_text;
 
 /// Migrations in order; the version is the place, counted from one.
@@ -39,7 +39,7 @@ pub const fn grants_sql() -> &'static str {
 impl Schema for Postgres {
     async fn schema_state(&self) -> Result<SchemaState, StoreError> {
         const ACTION: &str = "look at the tables";
-        let mut tx = Tx::open(&self.reads, BEGIN, ACTION).await?;
+        let mut tx = self.open(&self.reads, BEGIN, ACTION).await?;
         let state = state(tx.connection()).await?;
         if matches!(state, SchemaState::Current { .. }) {
             check_identity(tx.connection(), ACTION).await?;
@@ -49,7 +49,7 @@ impl Schema for Postgres {
     }
 
     async fn migrate(&self) -> Result<SchemaState, StoreError> {
-        let mut tx = Tx::open(&self.leases, BEGIN, MIGRATE).await?;
+        let mut tx = self.open(&self.leases, BEGIN, MIGRATE).await?;
         let connection = tx.connection();
         run(connection, include_str!("../sql/schema/lock.sql"), MIGRATE).await?;
         let found = match state(connection).await? {
@@ -116,7 +116,7 @@ impl Schema for Postgres {
     async fn ping(&self) -> Result<(), StoreError> {
         const ACTION: &str = "reach the database";
         let ping = async {
-            let mut tx = Tx::open(&self.leases, BEGIN, ACTION).await?;
+            let mut tx = self.open(&self.leases, BEGIN, ACTION).await?;
             let query = sqlx::query(include_str!("../sql/schema/ping.sql"));
             let row = query
                 .fetch_one(tx.connection())

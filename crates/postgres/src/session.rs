@@ -9,11 +9,13 @@ use onceward_core::Timestamp;
 use onceward_core::store::{StoreError, StoreErrorKind};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgTransactionManager};
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, SqlSafeStr};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
+use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
 use crate::error::{commit_failed, failed, spoils, while_doing};
+use crate::pooler::Pooler;
 
 /// Whatever the database's default is, Onceward works in read committed.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
@@ -63,6 +65,7 @@ pub struct Postgres {
     pub(crate) clock: Clock,
     pub(crate) source: Option<String>,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) pooler: Arc<OnceCell<Pooler>>,
 }
 
 /// What a reader saw last, so that its next request can be one trip. Wrong guesses cost a second.
@@ -91,7 +94,7 @@ impl Seen {
 impl Postgres {
     /// Connects with default [`Options`]. The URL is libpq's (`postgres://user@host/database`).
     ///
-    /// A pooler in between has to work in session mode: statements are prepared under names.
+    /// It may lead to a pooler, in transaction mode too: see [`Pooler`].
     ///
     /// # Errors
     /// When the URL is malformed or no connection can be made.
@@ -104,15 +107,12 @@ impl Postgres {
     /// # Errors
     /// When the URL is malformed or no connection can be made.
     pub async fn connect_with(url: &str, options: Options) -> Result<Self, StoreError> {
-        let target = PgConnectOptions::from_str(url).map_err(|_| {
-            // The parser's own text quotes the URL, and with it a password.
-            let text = "the URL is not of the form postgres://user@host:port/database";
-            StoreError::found(StoreErrorKind::Refused, "read the database URL", text)
-        })?;
+        let target = connect_options(url)?;
         let effects = pool(options.effect_connections, options).connect_lazy_with(target);
         let store = Self::over(effects, options);
         let connection = store.effects.acquire().await;
         drop(connection.map_err(while_doing("connect to the database"))?);
+        store.pooler().await?;
         Ok(store)
     }
 
@@ -124,8 +124,8 @@ impl Postgres {
     }
 
     fn over(effects: PgPool, options: Options) -> Self {
-        let target = effects.connect_options();
-        let beside = |size: u32| pool(size, options).connect_lazy_with(target.as_ref().clone());
+        let target = pooled(effects.connect_options().as_ref().clone());
+        let beside = |size: u32| pool(size, options).connect_lazy_with(target.clone());
         Self {
             leases: beside(options.lease_connections),
             // Upkeep holds one, works on another and may need a third to call the second off.
@@ -134,6 +134,7 @@ impl Postgres {
             clock: Clock::database(),
             source: None,
             seen: Arc::default(),
+            pooler: Arc::default(),
         }
     }
 
@@ -170,6 +171,26 @@ impl Postgres {
     }
 }
 
+/// How to connect to the address of a URL, for connections of one's own: without what a pooler
+/// would refuse.
+///
+/// # Errors
+/// When the URL is malformed.
+pub fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let target = PgConnectOptions::from_str(url).map_err(|_| {
+        // The parser's own text quotes the URL, and with it a password.
+        let text = "the URL is not of the form postgres://user@host:port/database";
+        StoreError::found(StoreErrorKind::Refused, "read the database URL", text)
+    })?;
+    Ok(pooled(target))
+}
+
+/// Poolers refuse parameters that they do not know. What this one asks for, floating-point numbers
+/// in full as text, PostgreSQL does by itself since version 12.
+fn pooled(target: PgConnectOptions) -> PgConnectOptions {
+    target.extra_float_digits(None)
+}
+
 fn pool(size: u32, options: Options) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(size.max(1))
@@ -192,59 +213,43 @@ pub struct Tx {
     connection: Option<PoolConnection<sqlx::Postgres>>,
     /// User code had the connection since the store last used it.
     pub(crate) was_lent: bool,
+    /// The session is this transaction's only until it ends: see [`Pooler::Forgetful`].
+    is_borrowed: bool,
 }
 
 impl Tx {
-    /// Opens a transaction with a statement that begins with `BEGIN`. A connection that turns out
-    /// to be broken or to lead to a read-only server is closed, and another one is tried.
-    pub(crate) async fn open(
+    async fn acquire(
         pool: &PgPool,
-        begin: impl Into<String>,
+        is_borrowed: bool,
         action: &'static str,
     ) -> Result<Self, StoreError> {
-        let begin = begin.into();
-        let mut last = None;
-        for _ in 0..tries_of(pool) {
-            let connection = pool.acquire().await.map_err(while_doing(action))?;
-            let mut tx = Self {
-                connection: Some(connection),
-                was_lent: false,
-            };
-            let statement = AssertSqlSafe(begin.clone()).into_sql_str();
-            match PgTransactionManager::begin(tx.connection(), Some(statement)).await {
-                Ok(()) => return Ok(tx),
-                Err(error) if spoils(&error) => last = Some(error),
-                Err(error) => return Err(failed(action, error)),
-            }
-        }
-        Err(failed(action, last.unwrap_or(sqlx::Error::PoolClosed)))
+        let connection = pool.acquire().await.map_err(while_doing(action))?;
+        Ok(Self {
+            connection: Some(connection),
+            was_lent: false,
+            is_borrowed,
+        })
     }
 
-    /// Runs a script that begins and ends its own transaction in one trip, and returns the rows
-    /// of all its statements.
-    pub(crate) async fn script(
-        pool: &PgPool,
-        script: &str,
-        action: &'static str,
-    ) -> Result<Vec<PgRow>, StoreError> {
-        let mut last = None;
-        for _ in 0..tries_of(pool) {
-            let connection = pool.acquire().await.map_err(while_doing(action))?;
-            let mut guard = Self {
-                connection: Some(connection),
-                was_lent: false,
-            };
-            let query = sqlx::raw_sql(AssertSqlSafe(script));
-            match query.fetch_all(guard.connection()).await {
-                Ok(rows) => {
-                    guard.connection.take();
-                    return Ok(rows);
-                }
-                Err(error) if spoils(&error) => last = Some(error),
-                Err(error) => return Err(failed(action, error)),
-            }
+    async fn begin(&mut self, begin: &str) -> Result<(), sqlx::Error> {
+        if !self.is_borrowed {
+            let statement = AssertSqlSafe(begin).into_sql_str();
+            return PgTransactionManager::begin(self.connection(), Some(statement)).await;
         }
-        Err(failed(action, last.unwrap_or(sqlx::Error::PoolClosed)))
+        // What the application prepared on this connection was left in other sessions.
+        self.forget_statements().await?;
+        // What others left in this one could have the names of ours.
+        let statement = AssertSqlSafe(format!("{begin}; DEALLOCATE ALL")).into_sql_str();
+        PgTransactionManager::begin(self.connection(), Some(statement)).await
+    }
+
+    /// A statement left in a session that goes to others would meet theirs of the same name, and
+    /// this connection would look for it where it is not.
+    async fn forget_statements(&mut self) -> Result<(), sqlx::Error> {
+        if self.is_borrowed {
+            self.connection().clear_cached_statements().await?;
+        }
+        Ok(())
     }
 
     /// The connection.
@@ -257,10 +262,12 @@ impl Tx {
     /// Commits.
     pub(crate) async fn commit(mut self, action: &'static str) -> Result<(), StoreError> {
         if self.was_lent {
-            let check = sqlx::query(include_str!("../sql/effects/check.sql"));
+            let check = sqlx::raw_sql(include_str!("../sql/effects/check.sql"));
             let checked = check.execute(self.connection()).await;
             checked.map_err(while_doing(action))?;
         }
+        let forgotten = self.forget_statements().await;
+        forgotten.map_err(while_doing(action))?;
         let committed = PgTransactionManager::commit(self.connection()).await;
         committed.map_err(|error| commit_failed(action, error))?;
         self.connection.take();
@@ -269,10 +276,11 @@ impl Tx {
 
     /// Rolls back; a connection that cannot is closed, which has the same effect.
     pub(crate) async fn roll_back(mut self) {
-        if PgTransactionManager::rollback(self.connection())
-            .await
-            .is_ok()
-        {
+        let end = async {
+            self.forget_statements().await?;
+            PgTransactionManager::rollback(self.connection()).await
+        };
+        if end.await.is_ok() {
             self.connection.take();
         }
     }
@@ -287,19 +295,63 @@ impl Drop for Tx {
 }
 
 impl Postgres {
+    /// Opens a transaction with a statement that begins with `BEGIN`. A connection that turns out
+    /// to be broken or to lead to a read-only server is closed, and another one is tried.
+    pub(crate) async fn open(
+        &self,
+        pool: &PgPool,
+        begin: impl AsRef<str>,
+        action: &'static str,
+    ) -> Result<Tx, StoreError> {
+        let is_borrowed = self.pooler().await? == Pooler::Forgetful;
+        let mut last = None;
+        for _ in 0..tries_of(pool) {
+            let mut tx = Tx::acquire(pool, is_borrowed, action).await?;
+            match tx.begin(begin.as_ref()).await {
+                Ok(()) => return Ok(tx),
+                Err(error) if spoils(&error) => last = Some(error),
+                Err(error) => return Err(failed(action, error)),
+            }
+        }
+        Err(failed(action, last.unwrap_or(sqlx::Error::PoolClosed)))
+    }
+
+    /// Runs a script that begins and ends its own transaction in one trip, and returns the rows
+    /// of all its statements. It prepares nothing.
+    pub(crate) async fn script(
+        &self,
+        script: &str,
+        action: &'static str,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let mut last = None;
+        for _ in 0..tries_of(&self.reads) {
+            let mut guard = Tx::acquire(&self.reads, false, action).await?;
+            let query = sqlx::raw_sql(AssertSqlSafe(script));
+            match query.fetch_all(guard.connection()).await {
+                Ok(rows) => {
+                    guard.connection.take();
+                    return Ok(rows);
+                }
+                Err(error) if spoils(&error) => last = Some(error),
+                Err(error) => return Err(failed(action, error)),
+            }
+        }
+        Err(failed(action, last.unwrap_or(sqlx::Error::PoolClosed)))
+    }
+
     /// A transaction for leases, positions and lanes.
     pub(crate) async fn lease_tx(&self, action: &'static str) -> Result<Tx, StoreError> {
-        Tx::open(&self.leases, BEGIN_WRITE, action).await
+        self.open(&self.leases, BEGIN_WRITE, action).await
     }
 
     /// A transaction for one statement that reads, or for upkeep.
     pub(crate) async fn read_tx(&self, action: &'static str) -> Result<Tx, StoreError> {
-        Tx::open(&self.reads, BEGIN, action).await
+        self.open(&self.reads, BEGIN, action).await
     }
 
     /// A transaction for a question of several statements.
     pub(crate) async fn question_tx(&self, action: &'static str) -> Result<Tx, StoreError> {
-        Tx::open(&self.reads, BEGIN_QUESTION, action).await
+        self.open(&self.reads, BEGIN_QUESTION, action).await
     }
 }
 

@@ -28,7 +28,7 @@ const PARTS: u64 = 8;
 impl Upkeep for Postgres {
     async fn tidy(&self, retention: Retention) -> Result<UpkeepReport, StoreError> {
         // One round at a time: whoever comes second leaves the work to the first.
-        let mut guard = Tx::open(&self.reads, BEGIN, ACTION).await?;
+        let mut guard = self.open(&self.reads, BEGIN, ACTION).await?;
         let query = sqlx::query(include_str!("../sql/upkeep/guard.sql"));
         let row = query
             .fetch_one(guard.connection())
@@ -127,7 +127,7 @@ fn width_for(rate_max: f64) -> i64 {
 
 impl Postgres {
     pub(crate) async fn upkeep_tx(&self) -> Result<Tx, StoreError> {
-        let mut tx = Tx::open(&self.reads, BEGIN, ACTION).await?;
+        let mut tx = self.open(&self.reads, BEGIN, ACTION).await?;
         let query = sqlx::query(include_str!("../sql/upkeep/lock_timeout.sql"));
         query
             .execute(tx.connection())

@@ -2,28 +2,48 @@
 
 use onceward_core::Timestamp;
 use onceward_core::store::Schema;
-use onceward_postgres::{Clock, Postgres};
-use onceward_testkit::postgres::TestDatabase;
+use onceward_postgres::{Clock, Pooler, Postgres};
+use onceward_testkit::postgres::{PgBouncer, TestDatabase};
 use onceward_testkit::suite::{Capabilities, Fixture};
 
 /// A migrated database of its own.
 struct PostgresFixture {
     store: Postgres,
     clock: Clock,
-    database: TestDatabase,
+    url: String,
+    _pooler: Option<PgBouncer>,
+    _database: TestDatabase,
 }
 
 impl PostgresFixture {
     async fn new() -> Self {
         let database = migrated().await;
+        let url = database.url().to_owned();
+        Self::at(url, None, database).await
+    }
+
+    /// Through a pooler that lends each session for one transaction.
+    async fn pooled() -> Self {
+        let database = migrated().await;
+        let pooler = PgBouncer::start(database.url(), 16).await;
+        let url = pooler.url(database.url());
+        let fixture = Self::at(url, Some(pooler), database).await;
+        let found = fixture.store.pooler().await;
+        assert_eq!(found.expect("it was found"), Pooler::Forgetful);
+        fixture
+    }
+
+    async fn at(url: String, pooler: Option<PgBouncer>, database: TestDatabase) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = now.expect("the clock is past 1970").as_micros();
         let clock = Clock::fixed(Timestamp::from_micros(now as i64));
-        let store = open(&database, &clock).await;
+        let store = open(&url, &clock).await;
         Self {
             store,
             clock,
-            database,
+            url,
+            _pooler: pooler,
+            _database: database,
         }
     }
 }
@@ -46,8 +66,8 @@ async fn migrated() -> TestDatabase {
     copy
 }
 
-async fn open(database: &TestDatabase, clock: &Clock) -> Postgres {
-    let store = Postgres::connect(database.url()).await;
+async fn open(url: &str, clock: &Clock) -> Postgres {
+    let store = Postgres::connect(url).await;
     store
         .expect("the database can be reached")
         .with_clock(clock.clone())
@@ -68,7 +88,7 @@ impl Fixture for PostgresFixture {
     }
 
     async fn second(&self) -> Postgres {
-        open(&self.database, &self.clock).await
+        open(&self.url, &self.clock).await
     }
 
     fn advance_ms(&self, by_ms: u64) {
@@ -76,4 +96,15 @@ impl Fixture for PostgresFixture {
     }
 }
 
-onceward_testkit::store_suite!(PostgresFixture::new().await);
+mod direct {
+    use super::PostgresFixture;
+
+    onceward_testkit::store_suite!(PostgresFixture::new().await);
+}
+
+/// Field case EX-11: no statement, lock or setting outlives its transaction.
+mod ex_11_pooled {
+    use super::PostgresFixture;
+
+    onceward_testkit::store_suite!(PostgresFixture::pooled().await);
+}

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use onceward_testkit::postgres::TestDatabase;
+use onceward_testkit::postgres::{PgBouncer, TestDatabase};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// A folder with a store.
 pub(crate) struct Place {
     folder: TempDir,
+    pooler: Option<PgBouncer>,
     database: Option<TestDatabase>,
 }
 
@@ -64,6 +65,7 @@ impl Place {
     pub(crate) fn sqlite() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            pooler: None,
             database: None,
         }
     }
@@ -71,7 +73,18 @@ impl Place {
     pub(crate) async fn postgres() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            pooler: None,
             database: Some(TestDatabase::lease().await),
+        }
+    }
+
+    /// On PostgreSQL behind a pooler that lends two sessions, each for one transaction.
+    pub(crate) async fn pooled() -> Self {
+        let place = Self::postgres().await;
+        let pooler = PgBouncer::start(place.database_url(), 2).await;
+        Self {
+            pooler: Some(pooler),
+            ..place
         }
     }
 
@@ -87,9 +100,9 @@ impl Place {
     pub(crate) fn store_section(&self) -> String {
         match &self.database {
             None => "[store]\nurl = \"sqlite:onceward.db\"\n".to_owned(),
-            Some(database) => {
+            Some(_) => {
                 // The address may hold a password, which the file must not.
-                self.write_secret("store.url", database.url());
+                self.write_secret("store.url", &self.store_url());
                 "[store]\nurl_file = \"store.url\"\n".to_owned()
             }
         }
@@ -123,9 +136,10 @@ impl Place {
 
     /// The same folder's store, as `--store` takes it.
     pub(crate) fn store_url(&self) -> String {
-        match &self.database {
-            Some(database) => database.url().to_owned(),
-            None => format!("sqlite:{}", self.path("onceward.db").display()),
+        match (&self.database, &self.pooler) {
+            (Some(database), Some(pooler)) => pooler.url(database.url()),
+            (Some(database), None) => database.url().to_owned(),
+            (None, _) => format!("sqlite:{}", self.path("onceward.db").display()),
         }
     }
 

@@ -21,6 +21,7 @@ mod coalescing;
 mod crowd;
 mod ends;
 mod field_claims;
+mod field_poolers;
 mod field_pools;
 mod field_rooms;
 mod field_times;

@@ -192,6 +192,14 @@ impl Place {
         assert_eq!(seen, count);
     }
 
+    /// Waits for at least as many effects.
+    pub async fn until_some_effects(&self, count: i64) {
+        until(&format!("{count} effects"), || async {
+            self.effect_count().await >= count
+        })
+        .await;
+    }
+
     /// Values by key, in order.
     pub async fn values(&self, subscription: &str) -> BTreeMap<String, Vec<String>> {
         let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();

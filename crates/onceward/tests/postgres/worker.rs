@@ -39,9 +39,19 @@ impl Role {
     }
 
     pub async fn work_with(self, options: EngineOptions, subscription: Subscription<Postgres>) {
+        self.work_on(options, [subscription]).await;
+    }
+
+    pub async fn work_on(
+        self,
+        options: EngineOptions,
+        subscriptions: impl IntoIterator<Item = Subscription<Postgres>>,
+    ) {
         let store = connect(&self.url).await;
-        let engine = Engine::builder(store).options(options);
-        let engine = engine.subscribe(subscription.start(Start::Earliest));
+        let mut engine = Engine::builder(store).options(options);
+        for subscription in subscriptions {
+            engine = engine.subscribe(subscription.start(Start::Earliest));
+        }
         let engine = engine.start().await.unwrap();
         let mut states = engine.watch();
         let said = async {
@@ -81,9 +91,14 @@ impl Worker {
     }
 
     pub fn start_with(test: &str, place: &Place, word: &str) -> Self {
+        Self::start_at(test, place.url(), word)
+    }
+
+    /// On whatever a URL leads to.
+    pub fn start_at(test: &str, url: &str, word: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
-            .env(URL, place.url())
+            .env(URL, url)
             .env(WORD, word)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -196,41 +196,6 @@ async fn bc_17_a_serializable_default_changes_nothing() {
     store.end(tx, End::Commit).await.unwrap();
 }
 
-/// No statement cache, no session state: what a pooler in transaction mode needs.
-#[tokio::test]
-async fn ex_11_nothing_is_left_in_a_session() {
-    let (database, store) = store().await;
-    store.close().await;
-    let url = format!("{}?statement-cache-capacity=0", database.url());
-    let store = Postgres::connect(&url).await.unwrap();
-    let lease = crate::support::join(&store, "a", 60_000).await;
-    let mut tx = store
-        .begin(Begin {
-            lease: Some(&lease),
-        })
-        .await
-        .unwrap();
-    let messages = [envelope("a", "k"), envelope("b", "k")];
-    let settle = Settle {
-        append: &messages,
-        ..Settle::nothing(SUB, Identity::Message)
-    };
-    store.settle(&mut tx, settle).await.unwrap();
-    store.end(tx, End::Commit).await.unwrap();
-    let mut connection = store.pool().acquire().await.unwrap();
-    let left: (i64, i64, String, String) = sqlx::query_as(
-        "select (select count(*) from pg_prepared_statements where name <> ''),
-            (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
-            current_setting('idle_in_transaction_session_timeout'),
-            current_setting('lock_timeout')",
-    )
-    .persistent(false)
-    .fetch_one(&mut *connection)
-    .await
-    .unwrap();
-    assert_eq!(left, (0, 0, "0".into(), "0".into()));
-}
-
 #[tokio::test]
 async fn bc_26_what_cannot_be_kept_is_refused_by_name() {
     let (database, store) = store().await;

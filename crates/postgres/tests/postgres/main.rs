@@ -10,6 +10,7 @@ mod grants;
 mod log;
 mod migrations;
 mod order;
+mod pooler;
 mod room;
 mod standby;
 mod statements;

@@ -4,14 +4,18 @@
 //! |---|---|
 //! | `ONCEWARD_TEST_POSTGRES` | URL of a server on which databases may be created and dropped; without it a server is started |
 //! | `ONCEWARD_TEST_POSTGRES_BIN` | folder with `initdb` and `postgres`; by default the newest below `/usr/lib/postgresql` |
+//! | `ONCEWARD_TEST_PGBOUNCER` | the program `pgbouncer`; by default Debian's, or the one in the path |
 //!
-//! Nothing here is ever skipped: where PostgreSQL is missing, tests fail and say what to install.
+//! Nothing here is ever skipped: where one of them is missing, tests fail and say what to install.
 
 mod database;
 mod files;
+mod pgbouncer;
 mod server;
+mod watcher;
 
 pub use database::TestDatabase;
+pub use pgbouncer::PgBouncer;
 pub use server::{PostgresOptions, PostgresServer};
 
 /// Names the server for tests: `postgres://user@host:port/database`.
@@ -19,3 +23,6 @@ pub const SERVER_VARIABLE: &str = "ONCEWARD_TEST_POSTGRES";
 
 /// Names the folder with PostgreSQL's programs.
 pub const PROGRAMS_VARIABLE: &str = "ONCEWARD_TEST_POSTGRES_BIN";
+
+/// Names the program `pgbouncer`.
+pub const PGBOUNCER_VARIABLE: &str = "ONCEWARD_TEST_PGBOUNCER";

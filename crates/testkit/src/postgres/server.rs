@@ -12,12 +12,13 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::files::{self, FOLDER_PREFIX, OWNER_FILE, ProcessName};
+use super::watcher::Watcher;
 
 /// A server that does not answer within this is taken for broken.
-const START_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const START_WITHIN: Duration = Duration::from_secs(60);
 
 /// How often a starting server is asked whether it is ready.
-const ASK_EVERY: Duration = Duration::from_millis(10);
+pub(super) const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -82,7 +83,8 @@ pub struct PostgresServer {
     options: PostgresOptions,
     port: u16,
     server: Option<Child>,
-    watcher: Option<Child>,
+    /// Dismissed after the server has ended.
+    watcher: Option<Watcher>,
 }
 
 impl PostgresServer {
@@ -296,11 +298,9 @@ impl PostgresServer {
         .map(|_| ())
     }
 
-    /// Starts the process that ends the server when this process is gone: its standard input is a
-    /// pipe that only we hold.
+    /// Starts the process that ends the server when this process is gone.
     fn watch(&mut self) -> Result<(), String> {
         const SCRIPT: &str = r#"
-            read -r word && exit 0
             pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
             if [ -n "$pid" ] && grep -q "$1" "/proc/$pid/cmdline" 2>/dev/null; then
                 kill -QUIT "$pid"; kill -CONT "$pid"
@@ -308,17 +308,7 @@ impl PostgresServer {
             fi
             rm -rf "$1"
         "#;
-        let watcher = Command::new("sh")
-            .args(["-c", SCRIPT, "watcher"])
-            .arg(self.folder.path())
-            .current_dir("/")
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("could not start the watcher: {error}"))?;
-        self.watcher = Some(watcher);
+        self.watcher = Some(Watcher::start(SCRIPT, [self.folder.path()])?);
         Ok(())
     }
 
@@ -372,17 +362,10 @@ impl Drop for PostgresServer {
             files::signal(server.id(), Signal::CONT);
             let _ = server.wait();
         }
-        if let Some(mut watcher) = self.watcher.take() {
-            use std::io::Write as _;
-            if let Some(mut line) = watcher.stdin.take() {
-                let _ = line.write_all(b"done\n");
-            }
-            let _ = watcher.wait();
-        }
     }
 }
 
-fn free_port() -> Result<u16, String> {
+pub(super) fn free_port() -> Result<u16, String> {
     TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

@@ -1,18 +1,18 @@
 //! The bench on PostgreSQL.
 
-use std::str::FromStr as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use onceward::{BatchFn, Context, EffectFn, Failure, Outbox};
 use onceward_core::store::Schema as _;
-use onceward_postgres::Postgres;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use onceward_postgres::{Postgres, connect_options};
+use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use super::effects::fail_if_asked;
 use super::ground::{Counts, Ground, Scratch};
 use super::work::Order;
 use crate::error::{Code, Error};
+use crate::store::refuse_lent_sessions;
 
 /// A server on which scratch databases can be made.
 pub(super) struct Server {
@@ -33,11 +33,12 @@ impl Server {
             made: AtomicU32::new(0),
         };
         server.connect().await?;
+        refuse_lent_sessions(text).await?;
         Ok(server)
     }
 
     async fn connect(&self) -> Result<PgConnection, Error> {
-        let options = PgConnectOptions::from_str(self.url.as_str())
+        let options = connect_options(self.url.as_str())
             .map_err(|_| Error::new(Code::StoreUrl, "the URL cannot be read"))?;
         PgConnection::connect_with(&options)
             .await

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use onceward_orders::part::is_postgres;
 use onceward_orders::shop::TABLE_NAMES;
+use onceward_postgres::connect_options;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _};
 use url::Url;
 
 use crate::error::{Code, EXIT_USAGE, Error};
+use crate::store::refuse_lent_sessions;
 use crate::store_url;
 
 /// Whether the database is one that others use.
@@ -134,6 +136,7 @@ fn remove_sqlite(path: &Path) -> Result<(), Error> {
 
 async fn on_server(url: &str, suffix: &str) -> Result<(String, Made), Error> {
     let mut connection = connect(url).await?;
+    refuse_lent_sessions(url).await?;
     let name = format!("onceward_demo_{suffix}");
     let create = sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}")));
     let created = create.execute(&mut connection).await;
@@ -150,7 +153,7 @@ async fn on_server(url: &str, suffix: &str) -> Result<(String, Made), Error> {
             let text = "the address of the server cannot be read";
             return Err(Error::new(Code::StoreUrl, text).with_source(error));
         }
-        // Not allowed to, or a pooler in between: the named database, if it is free.
+        // Not allowed to: the named database, if it is free.
         (Err(_), _) => {}
     }
     let in_use = sqlx::query_scalar(IN_USE).fetch_one(&mut connection).await;
@@ -176,7 +179,8 @@ async fn run(url: &str, statements: &[String]) -> Result<(), Error> {
 }
 
 async fn connect(url: &str) -> Result<PgConnection, Error> {
-    let connecting = PgConnection::connect(url);
+    let target = connect_options(url).map_err(|e| Error::store(url, &e))?;
+    let connecting = PgConnection::connect_with(&target);
     let connected = tokio::time::timeout(std::time::Duration::from_secs(10), connecting).await;
     match connected {
         Ok(connected) => connected.map_err(|e| unavailable(url, e)),

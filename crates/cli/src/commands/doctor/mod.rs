@@ -180,7 +180,7 @@ async fn check_store(global: &Global, config: Option<&Config>, findings: &mut Fi
     with_store!(&store, &target.url, opened => tables::check(opened, config, findings).await);
     match &store {
         Store::Sqlite(store) => sqlite::check(store, &target.url, findings).await,
-        Store::Postgres(_) => postgres::check(&target.url, findings).await,
+        Store::Postgres(store) => postgres::check(store, &target.url, findings).await,
     }
     store.close().await;
 }

@@ -1,10 +1,9 @@
 //! What only a PostgreSQL store needs: a primary that keeps what it commits, nothing that holds the
 //! log back, room for connections, and a clock that agrees.
 
-use std::str::FromStr as _;
-
 use onceward_core::Timestamp;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use onceward_postgres::{Pooler, Postgres, connect_options};
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Connection as _, Row as _};
 
 use super::{CHECK_WITHIN, Findings};
@@ -41,8 +40,10 @@ const OLDEST_OPEN: &str = "select what, (extract(epoch from clock_timestamp() - 
         where database = current_database() \
     ) as open order by since limit 1";
 
-pub(super) async fn check(url: &str, findings: &mut Findings) {
-    match tokio::time::timeout(CHECK_WITHIN * 2, examine(url, findings)).await {
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) async fn check(store: &Postgres, url: &str, findings: &mut Findings) {
+    match tokio::time::timeout(CHECK_WITHIN * 2, examine(store, url, findings)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             let fix = "see onceward explain OW1006";
@@ -55,11 +56,9 @@ pub(super) async fn check(url: &str, findings: &mut Findings) {
     }
 }
 
-async fn examine(url: &str, findings: &mut Findings) -> Result<(), sqlx::Error> {
-    // Without prepared statements, so that it works through a pooler too.
-    let options = PgConnectOptions::from_str(url)?
-        .application_name("onceward doctor")
-        .statement_cache_capacity(0);
+async fn examine(store: &Postgres, url: &str, findings: &mut Findings) -> Result<(), Failed> {
+    // It prepares no statements, so that it works through a pooler too.
+    let options = connect_options(url)?.application_name("onceward doctor");
     let mut connection = PgConnection::connect_with(&options).await?;
     let server = sqlx::raw_sql(SERVER).fetch_one(&mut connection).await?;
     version(&server, findings)?;
@@ -67,8 +66,9 @@ async fn examine(url: &str, findings: &mut Findings) -> Result<(), sqlx::Error> 
     room(&server, findings)?;
     clocks(&mut connection, findings).await?;
     oldest(&mut connection, findings).await?;
-    pooler(&options, &mut connection, findings).await?;
-    connection.close().await
+    connection.close().await?;
+    pooler(store.pooler().await?, findings);
+    Ok(())
 }
 
 fn version(server: &PgRow, findings: &mut Findings) -> Result<(), sqlx::Error> {
@@ -178,28 +178,11 @@ async fn oldest(connection: &mut PgConnection, findings: &mut Findings) -> Resul
     Ok(())
 }
 
-/// Two connections that meet the same server process are not two sessions: something in between
-/// lends sessions for single transactions.
-async fn pooler(
-    options: &PgConnectOptions,
-    first: &mut PgConnection,
-    findings: &mut Findings,
-) -> Result<(), sqlx::Error> {
-    const PID: &str = "select pg_backend_pid()";
-    let mut second = PgConnection::connect_with(options).await?;
-    let pid_of = async |connection: &mut PgConnection| -> Result<i32, sqlx::Error> {
-        sqlx::raw_sql(PID).fetch_one(connection).await?.try_get(0)
+fn pooler(found: Pooler, findings: &mut Findings) {
+    let found = match found {
+        Pooler::None => "none",
+        Pooler::Tracking => "one that keeps prepared statements apart",
+        _ => "one that may lend sessions: statements are prepared anew in each transaction",
     };
-    let is_shared = pid_of(first).await? == pid_of(&mut second).await?;
-    second.close().await?;
-    if is_shared {
-        findings.failed(
-            "pooler",
-            "in transaction mode: statements prepared under a name meet those of other sessions",
-            "let it work in session mode, or connect to the server itself",
-        );
-    } else {
-        findings.ok("pooler", "none in transaction mode");
-    }
-    Ok(())
+    findings.ok("pooler", found);
 }

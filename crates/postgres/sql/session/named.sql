@@ -1,0 +1,1 @@
+select s.setting, s.source from pg_catalog.pg_settings s where s.name = 'application_name'
