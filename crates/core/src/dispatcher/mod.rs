@@ -8,6 +8,7 @@
 
 mod feed;
 mod key;
+mod pace;
 mod protocol;
 mod release;
 mod run;
@@ -29,8 +30,10 @@ use crate::store::{Deferral, DeferralKind, HeldCase, HeldKey, Span, TakenLane};
 
 use feed::Feed;
 use key::{Due, Key};
+use pace::Pacing;
 
-pub use protocol::{Batch, Command, Event, Fate, Pace, Work};
+pub use pace::Pace;
+pub use protocol::{Batch, Command, Event, Fate, Work};
 
 /// A map whose iteration order repeats from run to run.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -97,12 +100,7 @@ pub struct Dispatcher {
     types: BTreeSet<String>,
     order: Order,
     lane_count: u16,
-    concurrency: usize,
-    /// When the pace was set, and after how long it allows one more.
-    paced_at_ms: u64,
-    more_after_ms: Option<u64>,
-    /// The contract's, which the pace never goes beyond.
-    concurrency_max: usize,
+    pacing: Pacing,
     window_rows: usize,
     window_bytes: usize,
     key_share: usize,
@@ -129,7 +127,6 @@ pub struct Dispatcher {
     last_load: u64,
     /// Messages in memory that were loaded.
     from_store: usize,
-    paused_until_ms: u64,
     /// Messages still to be run one by one after an unclean takeover.
     suspects_left: u32,
     suspects_max: u32,
@@ -151,10 +148,7 @@ impl Dispatcher {
             types: contract.types.iter().cloned().collect(),
             order: contract.order,
             lane_count: contract.lanes,
-            concurrency,
-            paced_at_ms: now_ms,
-            more_after_ms: None,
-            concurrency_max: concurrency,
+            pacing: Pacing::new(concurrency, now_ms),
             window_rows,
             window_bytes: usize::try_from(contract.window_bytes).unwrap_or(usize::MAX),
             key_share: (window_rows / (4 * concurrency)).max(8),
@@ -180,7 +174,6 @@ impl Dispatcher {
             loading: 0,
             last_load: 0,
             from_store: 0,
-            paused_until_ms: 0,
             suspects_left: 0,
             suspects_max: 2 * u32::from(contract.concurrency.max(1)) * batch_max,
             suspects_tracked: 0,
@@ -194,46 +187,8 @@ impl Dispatcher {
     /// Begins at this pace.
     #[must_use]
     pub fn starting_at(mut self, pace: Pace) -> Self {
-        self.set_pace(pace);
+        self.pacing.set(self.now_ms, pace);
         self
-    }
-
-    fn set_pace(&mut self, pace: Pace) {
-        if let Some(concurrency) = pace.concurrency {
-            self.concurrency = usize::from(concurrency.max(1)).min(self.concurrency_max);
-            self.paced_at_ms = self.now_ms;
-            self.more_after_ms = pace.more_after_ms;
-        }
-        if let Some(pause_ms) = pace.pause_ms {
-            self.paused_until_ms = self.now_ms.saturating_add(pause_ms);
-        }
-    }
-
-    /// Batches that may run at once now.
-    fn allowed(&self) -> usize {
-        let since_ms = self.now_ms - self.paced_at_ms;
-        let more = self
-            .more_after_ms
-            .map_or(0, |every_ms| since_ms / every_ms.max(1));
-        let more = usize::try_from(more).unwrap_or(usize::MAX);
-        self.concurrency
-            .saturating_add(more)
-            .min(self.concurrency_max)
-    }
-
-    /// When one more batch may run, where one waits for it.
-    fn next_more_ms(&self) -> Option<u64> {
-        let every_ms = self.more_after_ms?.max(1);
-        let allowed = self.allowed();
-        let waits = !self.ready.is_empty() && self.batches.len() >= allowed;
-        if !waits || allowed == self.concurrency_max {
-            return None;
-        }
-        let steps = (self.now_ms - self.paced_at_ms) / every_ms + 1;
-        Some(
-            self.paced_at_ms
-                .saturating_add(steps.saturating_mul(every_ms)),
-        )
     }
 
     /// Takes an event in and returns what is to be done now. `now_ms` never goes back.
@@ -285,11 +240,15 @@ impl Dispatcher {
     #[must_use]
     pub fn deadline_ms(&self) -> Option<u64> {
         let due = self.due.peek().map(|Reverse((at, _))| *at);
-        let resume = (self.paused_until_ms > self.now_ms).then_some(self.paused_until_ms);
+        let resume = self.pacing.paused_until_ms(self.now_ms);
+        let more = match self.ready.is_empty() {
+            true => None,
+            false => self.pacing.next_more_ms(self.now_ms, self.batches.len()),
+        };
         // Without a lane there is no position to keep.
         let save = (self.is_dirty && !self.lanes.is_empty())
             .then(|| self.saved_at_ms + self.save_interval_ms());
-        [due, resume, save, self.next_more_ms()]
+        [due, resume, save, more]
             .into_iter()
             .flatten()
             .reduce(std::cmp::Ord::min)
@@ -521,6 +480,7 @@ impl Dispatcher {
 
     fn read_on(&mut self) {
         let page_rows = PAGE_ROWS as usize;
+        let is_paused = self.pacing.paused_until_ms(self.now_ms).is_some();
         for (id, feed) in &mut self.feeds {
             let is_served = self
                 .lanes
@@ -529,7 +489,7 @@ impl Dispatcher {
             let has_room = self.tracked.len() + page_rows <= self.window_rows
                 && self.tracked_bytes < self.window_bytes
                 && feed.span() < 4 * self.window_rows;
-            if is_served && has_room && !feed.is_reading && self.paused_until_ms <= self.now_ms {
+            if is_served && has_room && !feed.is_reading && !is_paused {
                 feed.is_reading = true;
                 self.out.push(Command::Read {
                     feed: *id,

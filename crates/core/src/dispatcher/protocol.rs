@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Pace;
 use crate::coalesce::BatchSeen;
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
@@ -56,19 +57,6 @@ pub enum Fate {
     /// Its effect outside the database may have happened, and a deferral of kind running is there:
     /// it is to be tried again in its place, beginning with a probe.
     Uncertain,
-}
-
-/// How fast to go on after a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Pace {
-    /// Start nothing for this long: the store or a dependency is away, or a person has to act. 0
-    /// ends such a pause.
-    pub pause_ms: Option<u64>,
-    /// Batches at once from now on, at most as many as the contract says.
-    pub concurrency: Option<u16>,
-    /// One more each time that so many milliseconds have passed without another word, so that a few
-    /// long ones do not keep all others from starting. None: not one more.
-    pub more_after_ms: Option<u64>,
 }
 
 /// What the outside tells the dispatcher.

@@ -11,7 +11,7 @@ use crate::store::DeferralKind;
 impl Dispatcher {
     /// Starts as many batches as limits and ready keys allow.
     pub(super) fn fill(&mut self) {
-        while self.paused_until_ms <= self.now_ms && self.batches.len() < self.allowed() {
+        while self.pacing.has_room(self.now_ms, self.batches.len()) {
             let is_suspect = self.suspects_left > 0 || self.suspects_tracked > 0;
             // After an unclean takeover one batch at a time, which the executor runs message by
             // message, so that one that kills its process is named.
@@ -94,7 +94,7 @@ impl Dispatcher {
         self.size.observe(seen);
         let looked_into = seen.messages.saturating_sub(seen.duplicates);
         self.suspects_left = self.suspects_left.saturating_sub(looked_into);
-        self.set_pace(pace);
+        self.pacing.set(self.now_ms, pace);
         let mut touched = BTreeSet::new();
         let mut returned = Vec::new();
         let mut to_clear = Vec::new();
@@ -304,7 +304,9 @@ impl Dispatcher {
         let is_full = self.tracked.len() + super::PAGE_ROWS as usize > self.window_rows
             || self.tracked_bytes >= self.window_bytes
             || !(self.to_load.is_empty() || self.has_room_to_load());
-        let is_stuck = is_full && self.ready.is_empty() && self.batches.len() < self.concurrency;
+        let is_stuck = is_full
+            && self.ready.is_empty()
+            && self.batches.len() < self.pacing.allowed(self.now_ms);
         let mut stuck_keys: BTreeSet<Arc<str>> = BTreeSet::new();
         if is_stuck {
             let waiting = self
