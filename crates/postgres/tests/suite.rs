@@ -50,16 +50,13 @@ impl PostgresFixture {
 
 /// A copy of one migrated database, which is faster than migrating each: the suite asks for many.
 async fn migrated() -> TestDatabase {
-    static MIGRATED: tokio::sync::OnceCell<TestDatabase> = tokio::sync::OnceCell::const_new();
-    let template = MIGRATED.get_or_init(|| async {
-        let database = TestDatabase::lease().await;
-        let store = Postgres::connect(database.url()).await;
+    let copy = TestDatabase::prepared(async |url| {
+        let store = Postgres::connect(&url).await;
         let store = store.expect("the database can be reached");
         store.migrate().await.expect("the tables can be made");
         store.close().await;
-        database
     });
-    let copy = template.await.copy().await;
+    let copy = copy.await;
     // To the store a copy is another database; these tests mean it to be at home.
     copy.psql("update onceward.meta set identity = onceward.identity()")
         .await;

@@ -92,11 +92,20 @@ pub async fn connect(url: &str) -> Postgres {
 
 impl Place {
     pub async fn new() -> Self {
-        let database = TestDatabase::lease().await;
+        let database = TestDatabase::prepared(async |url| {
+            let place = Self::at(url).await;
+            place.store.close().await;
+        });
+        let database = database.await;
+        // To the store a copy is another database; a test means it to be at home.
+        let at_home = "update onceward.meta set identity = onceward.identity(),
+            source = 'urn:onceward:' || current_database()";
+        database.psql(at_home).await;
         let url = database.url().to_owned();
         Self {
+            store: connect(&url).await,
+            url,
             _database: Some(database),
-            ..Self::at(url).await
         }
     }
 

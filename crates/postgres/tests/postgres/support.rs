@@ -7,7 +7,6 @@ use onceward_core::{Envelope, Payload, Position, Row};
 use onceward_postgres::Postgres;
 use onceward_testkit::postgres::TestDatabase;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
-use tokio::sync::OnceCell;
 
 pub(crate) const SUB: &str = "ship";
 pub(crate) const TYPE: &str = "order.accepted";
@@ -15,15 +14,12 @@ pub(crate) const TYPE: &str = "order.accepted";
 /// A migrated store in a database of its own: a copy of one that was migrated once, which is
 /// faster, and told that it is at home.
 pub(crate) async fn store() -> (TestDatabase, Postgres) {
-    static MIGRATED: OnceCell<TestDatabase> = OnceCell::const_new();
-    let template = MIGRATED.get_or_init(|| async {
-        let database = TestDatabase::lease().await;
-        let store = Postgres::connect(database.url()).await.unwrap();
+    let database = TestDatabase::prepared(async |url| {
+        let store = Postgres::connect(&url).await.unwrap();
         store.migrate().await.unwrap();
         store.close().await;
-        database
     });
-    let database = template.await.copy().await;
+    let database = database.await;
     let at_home = "update onceward.meta set identity = onceward.identity(),
         source = 'urn:onceward:' || current_database()";
     database.psql(at_home).await;

@@ -94,7 +94,12 @@ impl TestDatabase {
             .unwrap_or_else(|reason| panic!("{reason}"))
     }
 
-    fn lease_blocking(template: &str) -> Result<Self, String> {
+    /// It has another name and stays.
+    pub(super) fn forget(mut self) {
+        self.name.clear();
+    }
+
+    pub(super) fn lease_blocking(template: &str) -> Result<Self, String> {
         let server_url = shared_server()?;
         let me = ProcessName::me();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -115,6 +120,9 @@ impl TestDatabase {
 /// the server takes its time to clean up after a database.
 impl Drop for TestDatabase {
     fn drop(&mut self) {
+        if self.name.is_empty() {
+            return;
+        }
         let (server_url, sql) = (self.server_url.clone(), drop_statement(&self.name));
         // What cannot be dropped now is dropped by a later run, or goes with its server.
         let clean_up = move || {
@@ -128,7 +136,7 @@ fn drop_statement(name: &str) -> String {
     format!("drop database if exists {name} with (force)")
 }
 
-fn shared_server() -> Result<String, String> {
+pub(super) fn shared_server() -> Result<String, String> {
     let mut shared = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(shared) = shared.as_ref() {
         return Ok(shared.url.clone());
@@ -182,7 +190,7 @@ fn drop_leftovers(server_url: &str) {
     }
 }
 
-fn psql(url: &str, sql: &str) -> Result<String, String> {
+pub(super) fn psql(url: &str, sql: &str) -> Result<String, String> {
     // The program itself where its place is known: Debian's in the path is a script that looks for
     // it first, which takes longer than most statements.
     let program = files::programs().map(|folder| folder.join("psql")).ok();

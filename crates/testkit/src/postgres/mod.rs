@@ -12,6 +12,7 @@ mod database;
 mod files;
 mod pgbouncer;
 mod server;
+mod template;
 mod watcher;
 
 pub use database::TestDatabase;
