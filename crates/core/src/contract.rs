@@ -271,16 +271,23 @@ impl Contract {
     }
 
     fn check_owners(&self, faults: &mut Vec<ContractFault>) {
+        let mut owners_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for subscription in self.subscriptions.values() {
+            for message_type in &subscription.types {
+                let owners = owners_of.entry(message_type).or_default();
+                // A type that is named twice is another fault.
+                if owners.last() != Some(&subscription.name.as_str()) {
+                    owners.push(&subscription.name);
+                }
+            }
+        }
         for (message_type, message) in &self.messages {
             if message.kind != Kind::Command {
                 continue;
             }
-            let owners: Vec<&str> = self
-                .subscriptions
-                .values()
-                .filter(|s| s.types.iter().any(|t| t == message_type))
-                .map(|s| s.name.as_str())
-                .collect();
+            let owners = owners_of
+                .get(message_type.as_str())
+                .map_or(&[][..], Vec::as_slice);
             let (kind, problem) = match owners.len() {
                 1 => continue,
                 0 => (FaultKind::NoOwner, "no subscription takes it".to_owned()),
@@ -416,6 +423,10 @@ mod tests {
         );
         assert_eq!(kinds(&contract(Kind::Command, &[])), [FaultKind::NoOwner]);
         assert_eq!(kinds(&contract(Kind::Event, &["a", "b"])), []);
+        let mut twice = contract(Kind::Command, &["a"]);
+        let owner = twice.subscriptions.get_mut("a").unwrap();
+        owner.types.push("order.ship".into());
+        assert_eq!(kinds(&twice), [FaultKind::BadTypes]);
     }
 
     #[test]

@@ -140,6 +140,14 @@ fn files_are_read_in_even_time() {
         let types = numbered(n, |i| format!("\"t{i}\", "));
         format!("[subscription.s]\nmessages = [{types}]\n")
     });
+    grows_evenly("commands and their owners", &read, &|n| {
+        let owned = numbered(n, |i| {
+            format!(
+                "[message.c{i}]\nkind = \"command\"\n[subscription.s{i}]\nmessages = [\"c{i}\"]\n"
+            )
+        });
+        format!("{owned}[message.nobodys]\nkind = \"command\"\n")
+    });
     grows_evenly("one long name", &read, &|n| {
         let name = "x".repeat(n * 8);
         format!("[message.{name}]\n[subscription.s]\nmessages = [\"y{name}\"]\n{name} = 1\n")

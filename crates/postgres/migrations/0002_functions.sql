@@ -43,12 +43,15 @@ begin
 end
 $$;
 
--- Whether a member's lease has run out by the given moment.
+-- Whether a member's lease has run out by the given moment. A heartbeat that is further ahead than
+-- a lease was made before the clock was set back: it would keep the lease of a dead one for long.
 create function onceward.has_lapsed(fence bigint, now timestamptz) returns boolean
     language sql stable
     begin atomic
         select coalesce((
-            select h.beat_at + m.lease_ms * interval '1 millisecond' < has_lapsed.now
+            select has_lapsed.now not between
+                h.beat_at - m.lease_ms * interval '1 millisecond'
+                and h.beat_at + m.lease_ms * interval '1 millisecond'
             from onceward.heartbeats h
             join onceward.members m on m.fence = h.fence
             where h.fence = has_lapsed.fence

@@ -37,6 +37,19 @@ impl Clock {
         }
     }
 
+    /// Sets a fixed clock back by `by_ms` milliseconds, as clocks are now and then; clones move
+    /// together. Does nothing to the database's clock.
+    pub fn set_back_ms(&self, by_ms: u64) {
+        if let Some(micros) = &self.0 {
+            micros.fetch_sub(
+                i64::try_from(by_ms)
+                    .unwrap_or(i64::MAX)
+                    .saturating_mul(1000),
+                Ordering::SeqCst,
+            );
+        }
+    }
+
     /// What statements take: `None` means the database's clock. In microseconds.
     pub(crate) fn now(&self) -> Option<i64> {
         self.0.as_ref().map(|micros| micros.load(Ordering::SeqCst))

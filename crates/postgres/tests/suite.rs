@@ -91,6 +91,10 @@ impl Fixture for PostgresFixture {
     fn advance_ms(&self, by_ms: u64) {
         self.clock.advance_ms(by_ms);
     }
+
+    fn set_back_ms(&self, by_ms: u64) {
+        self.clock.set_back_ms(by_ms);
+    }
 }
 
 mod direct {

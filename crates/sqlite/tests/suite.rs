@@ -56,6 +56,11 @@ impl Fixture for SqliteFixture {
         self.clock
             .advance_ms(i64::try_from(by_ms).expect("a test moves by less than ages"));
     }
+
+    fn set_back_ms(&self, by_ms: u64) {
+        let by_ms = i64::try_from(by_ms).expect("a test moves by less than ages");
+        self.clock.advance_ms(-by_ms);
+    }
 }
 
 onceward_testkit::store_suite!(SqliteFixture::new().await);

@@ -43,7 +43,8 @@ pub struct MemberState {
     pub member: String,
     /// For people.
     pub description: String,
-    /// Whether its lease still runs.
+    /// Whether its lease still runs. One that was renewed more than a lease in the future does not:
+    /// that was before the database's clock was set back.
     pub is_live: bool,
     /// What it can work on.
     pub subscriptions: Vec<String>,

@@ -11,8 +11,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::patience::Patience;
 use super::reader::Reader;
-use super::runner::{Note, Runner, RunnerReport, Runtime};
+use super::runner::{Note, Over, Runner, RunnerReport, Runtime};
 use super::surroundings::Surroundings;
 use super::upkeep::keep_up;
 use super::{Control, EngineOptions, EngineState};
@@ -26,13 +27,22 @@ pub(super) struct Fleet<S: Store> {
     pub(super) surroundings: Surroundings,
     pub(super) control: watch::Receiver<Control>,
     pub(super) report: watch::Sender<EngineState>,
+    pub(super) patience: Patience,
 }
 
 /// Why an incarnation ended.
 enum Ended {
     Stopped,
+    /// Somebody else's by now, or to be: what runs may go on and cannot be vouched for.
     LeaseLost,
+    /// By the engine's own decision, and nothing of it is at work any more.
+    GivenUp(Lease),
 }
+
+/// Work that does not stop within this is not vouched for.
+const HALT_WITHIN: Duration = Duration::from_secs(5);
+/// The first and the longest pause between tries to join.
+const JOIN_PAUSE_MS: (u64, u64) = (100, 5_000);
 
 /// A runner's channel and the lanes it was given.
 struct Given {
@@ -62,38 +72,88 @@ impl<S: Store> Fleet<S> {
     }
 
     async fn work(mut self) {
-        let mut pause_ms = 100;
+        let mut pause_ms = JOIN_PAUSE_MS.0;
+        let mut former = None;
         loop {
             if matches!(*self.control.borrow(), Control::Stop(_)) {
+                if let Some((lease, _)) = &former {
+                    self.leave(lease).await;
+                }
                 return;
             }
-            match self.join().await {
-                Ok(lease) => {
-                    pause_ms = 100;
-                    match self.incarnation(lease).await {
-                        Ended::Stopped => return,
-                        Ended::LeaseLost => {
-                            tracing::warn!("the lease was lost; joining anew");
-                            self.report.send_modify(|state| {
-                                state.is_member = false;
-                                state.member = None;
-                                state.leases_lost += 1;
-                                state.lanes.values_mut().for_each(Vec::clear);
-                            });
-                        }
+            let begun = Instant::now();
+            match self.begin_anew(&mut former).await {
+                Ok(lease) => match self.incarnation(lease).await {
+                    Ended::Stopped => return,
+                    Ended::LeaseLost => self.lost(),
+                    Ended::GivenUp(lease) => {
+                        self.lost();
+                        let until = Instant::now() + self.lease_time();
+                        former = Some((lease, until));
+                    }
+                },
+                Err(error) => self.trouble(&error, "cannot join"),
+            }
+            // Whatever ends at once, again and again, does so with pauses.
+            if begun.elapsed() > self.lease_time() {
+                pause_ms = JOIN_PAUSE_MS.0;
+            }
+            tokio::select! {
+                biased;
+                _ = self.control.changed() => {}
+                () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
+            }
+            // Others wait a lease's time for whoever was away together with them.
+            let longest = JOIN_PAUSE_MS.1.min(self.options.lease_ms / 4);
+            pause_ms = (pause_ms * 2).min(longest.max(JOIN_PAUSE_MS.0));
+        }
+    }
+
+    /// Leaves what was given up, and joins. Otherwise its lanes would wait for the former lease to
+    /// run out, and what was running in them would count as having died.
+    async fn begin_anew(
+        &mut self,
+        former: &mut Option<(Lease, Instant)>,
+    ) -> Result<Lease, StoreError> {
+        if let Some((lease, until)) = former.as_ref() {
+            match self.bounded(self.store.leave(lease)).await {
+                // A transaction of its own that the database has not noticed to be over is waited
+                // for, but not for longer than the lease.
+                Err(error) if error.kind() == StoreErrorKind::Conflict => {
+                    if Instant::now() < *until {
+                        return Err(error);
                     }
                 }
-                Err(error) => {
-                    self.trouble(&error, "cannot join");
-                    tokio::select! {
-                        biased;
-                        _ = self.control.changed() => {}
-                        () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
-                    }
-                    pause_ms = (pause_ms * 2).min(5_000);
-                }
+                Err(error) if error.kind().is_passing() => return Err(error),
+                // Taken over meanwhile, or refused: it runs out.
+                Err(_) | Ok(()) => {}
             }
         }
+        *former = None;
+        self.join().await
+    }
+
+    fn lost(&self) {
+        tracing::warn!("the lease was lost; joining anew");
+        self.report.send_modify(|state| {
+            state.is_member = false;
+            state.member = None;
+            state.leases_lost += 1;
+            state.lanes.values_mut().for_each(Vec::clear);
+        });
+    }
+
+    fn lease_time(&self) -> Duration {
+        Duration::from_millis(self.options.lease_ms)
+    }
+
+    /// An answer of the store that does not come within a lease is none.
+    async fn bounded<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let done = tokio::time::timeout(self.lease_time(), work).await;
+        done.map_err(late)?
     }
 
     fn trouble(&self, error: &StoreError, what: &str) {
@@ -105,7 +165,7 @@ impl<S: Store> Fleet<S> {
             .send_modify(|state| state.trouble = Some(format!("{what}: {error}")));
     }
 
-    async fn join(&self) -> Result<Lease, StoreError> {
+    async fn join(&mut self) -> Result<Lease, StoreError> {
         let subscriptions: Vec<String> = self.runtimes.keys().cloned().collect();
         let member = self.surroundings.new_member();
         let request = Join {
@@ -116,6 +176,7 @@ impl<S: Store> Fleet<S> {
         };
         let lease = self.store.join(request).await?;
         failure_point!("after-join");
+        self.patience.reached(Instant::now(), self.lease_time());
         self.report.send_modify(|state| {
             state.is_member = true;
             state.member = Some(member.clone());
@@ -172,13 +233,18 @@ impl<S: Store> Fleet<S> {
                     Err(error) => {
                         self.trouble(&error, "cannot renew the lease");
                         if renewed.elapsed() >= Duration::from_millis(lease.lease_ms) {
-                            return Ended::LeaseLost;
+                            return give_up(lease, &given, runners).await;
                         }
                     }
                 },
                 report = reported.recv() => match report {
                     Some(RunnerReport::Lanes(name, lanes)) => self.lanes(name, lanes, &mut given),
-                    Some(RunnerReport::Fenced) | None => return Ended::LeaseLost,
+                    Some(RunnerReport::Over(Over::Anew)) => {
+                        return give_up(lease, &given, runners).await;
+                    }
+                    Some(RunnerReport::Over(Over::Fenced | Over::Panicked)) | None => {
+                        return Ended::LeaseLost;
+                    }
                     Some(RunnerReport::Drained) => {}
                 },
                 // It reports why before it ends, unless it panicked.
@@ -208,19 +274,18 @@ impl<S: Store> Fleet<S> {
 
     /// Renews the lease and moves towards an equal share of the lanes.
     async fn round(
-        &self,
+        &mut self,
         lease: &Lease,
         given: &mut BTreeMap<String, Given>,
     ) -> Result<(), StoreError> {
         self.renew(lease).await?;
         failure_point!("after-renewal");
-        let bound = Duration::from_millis(lease.lease_ms);
-        let survey = tokio::time::timeout(bound, self.store.survey())
-            .await
-            .map_err(late)??;
+        self.patience.reached(Instant::now(), self.lease_time());
+        let survey = self.bounded(self.store.survey()).await?;
+        let is_patient = self.patience.lasts(Instant::now());
         self.report.send_modify(|state| state.trouble = None);
         for (name, given) in given {
-            let mut plan = plan(lease, &survey, name);
+            let mut plan = plan(lease, &survey, name, is_patient);
             let owned = owned(lease, &survey, name);
             given.lanes.retain(|lane| owned.contains(lane));
             // Taken once, but the answer was lost.
@@ -253,9 +318,7 @@ impl<S: Store> Fleet<S> {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<(), StoreError> {
-        let bound = Duration::from_millis(lease.lease_ms);
-        let renewed = tokio::time::timeout(bound, self.store.renew(Renew { lease }));
-        renewed.await.map_err(late)?
+        self.bounded(self.store.renew(Renew { lease })).await
     }
 
     /// Renews the lease as often as usual while something waits for others: lanes that are taken
@@ -319,6 +382,15 @@ impl<S: Store> Fleet<S> {
             }
         }
         runners.shutdown().await;
+        self.leave(lease).await;
+        self.report.send_modify(|state| {
+            state.is_member = false;
+            state.lanes.values_mut().for_each(Vec::clear);
+        });
+    }
+
+    /// Leaves the fleet if that can be done soon.
+    async fn leave(&self, lease: &Lease) {
         failure_point!("before-leave");
         let left = tokio::time::timeout(Duration::from_secs(5), self.store.leave(lease)).await;
         match left {
@@ -326,10 +398,18 @@ impl<S: Store> Fleet<S> {
             Ok(Err(error)) => self.trouble(&error, "cannot leave; the lease will run out"),
             Err(_) => tracing::warn!("leaving took too long; the lease will run out"),
         }
-        self.report.send_modify(|state| {
-            state.is_member = false;
-            state.lanes.values_mut().for_each(Vec::clear);
-        });
+    }
+}
+
+/// Stops whatever is at work under a lease, so that it can be left.
+async fn give_up(lease: Lease, given: &BTreeMap<String, Given>, mut runners: JoinSet<()>) -> Ended {
+    for given in given.values() {
+        let _ = given.notes.send(Note::Halt);
+    }
+    let halted = async { while runners.join_next().await.is_some() {} };
+    match tokio::time::timeout(HALT_WITHIN, halted).await {
+        Ok(()) => Ended::GivenUp(lease),
+        Err(_) => Ended::LeaseLost,
     }
 }
 
@@ -349,7 +429,13 @@ fn owned(lease: &Lease, survey: &Survey, subscription: &str) -> BTreeSet<u16> {
     owned.map(|lane| lane.lane).collect()
 }
 
-fn plan(lease: &Lease, survey: &Survey, subscription: &str) -> onceward_core::lane::Balance {
+/// With patience, only those that have ended are gone.
+fn plan(
+    lease: &Lease,
+    survey: &Survey,
+    subscription: &str,
+    is_patient: bool,
+) -> onceward_core::lane::Balance {
     let serves = |names: &[String]| names.iter().any(|name| name == subscription);
     let members: Vec<String> = survey
         .members
@@ -361,7 +447,7 @@ fn plan(lease: &Lease, survey: &Survey, subscription: &str) -> onceward_core::la
         !survey
             .members
             .iter()
-            .any(|m| m.is_live && m.member == owner)
+            .any(|m| (m.is_live || is_patient) && m.member == owner)
     };
     let lanes: Vec<LaneView> = survey
         .lanes

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `reader` | reads the log once for all subscriptions of the process |
 //! | `member` | lease, lanes, handover |
+//! | `patience` | others that were away too are not dead |
 //! | `rereading` | what earlier owners left of a lane |
 //! | `runner` | drives one subscription's dispatcher |
 //! | `execute` | batches: pieces, failures |
@@ -19,6 +20,7 @@ mod dependency;
 mod execute;
 mod member;
 mod outside;
+mod patience;
 mod positions;
 mod reader;
 mod rereading;
@@ -223,6 +225,7 @@ impl<S: Store> EngineBuilder<S> {
             surroundings,
             control: controlled,
             report,
+            patience: patience::Patience::default(),
         };
         Ok(Running {
             store,

@@ -47,7 +47,21 @@ pub(super) enum Note {
     /// A page, and what was known when its read began.
     Page(Box<Event>, Earlier),
     LookedUp(Box<LookedUp>),
+    /// It cannot go on.
+    Over(Over),
+    /// Stop at once, whatever is under way.
+    Halt,
+}
+
+/// Why work under a lease is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The lease was taken over.
     Fenced,
+    /// The engine's own decision: to go on without knowing would be worse than to start anew.
+    Anew,
+    /// A bug in the engine: what ran may have been its cause, as when a process dies.
+    Panicked,
 }
 
 /// What is known of earlier owners of the lanes: their work is left out of what is read.
@@ -61,8 +75,8 @@ pub(super) struct Earlier {
 pub(super) enum RunnerReport {
     /// Its lanes changed.
     Lanes(String, Vec<u16>),
-    /// The lease is over.
-    Fenced,
+    /// It cannot go on.
+    Over(Over),
     /// All its lanes are handed back.
     Drained,
 }
@@ -145,8 +159,15 @@ impl<S: Store> Runner<S> {
         (runner, sender)
     }
 
-    /// Works until it is dropped, fenced, or drained.
+    /// Works until it is dropped, halted, drained, or cannot go on. Nothing of it is at work
+    /// afterwards.
     pub(super) async fn run(mut self) {
+        self.work().await;
+        self.reads.shutdown().await;
+        self.tasks.shutdown().await;
+    }
+
+    async fn work(&mut self) {
         loop {
             let deadline_ms = self.dispatcher.deadline_ms();
             let deadline = deadline_ms.map(|ms| self.started + Duration::from_millis(ms));
@@ -191,15 +212,16 @@ impl<S: Store> Runner<S> {
         let has_panicked = ended.as_ref().is_err_and(tokio::task::JoinError::is_panic);
         if has_panicked {
             tracing::error!("a task of the engine panicked; joining anew");
-            let _ = self.reports.send(RunnerReport::Fenced);
+            let _ = self.reports.send(RunnerReport::Over(Over::Panicked));
         }
         has_panicked
     }
 
     /// All lanes are quiet: waits until they are handed back.
-    async fn finish(mut self) {
+    async fn finish(&mut self) {
         self.reads.abort_all();
-        drop(self.positions);
+        // Without a sender its task saves the last ones and ends.
+        self.positions = watch::channel(Vec::new()).0;
         while self.tasks.join_next().await.is_some() {}
         let _ = self.reports.send(RunnerReport::Drained);
     }
@@ -237,10 +259,11 @@ impl<S: Store> Runner<S> {
                 self.is_draining = true;
                 self.handle(Event::Drain);
             }
-            Note::Fenced => {
-                let _ = self.reports.send(RunnerReport::Fenced);
+            Note::Over(over) => {
+                let _ = self.reports.send(RunnerReport::Over(over));
                 return false;
             }
+            Note::Halt => return false,
         }
         true
     }
@@ -298,7 +321,7 @@ impl<S: Store> Runner<S> {
                 self.tasks.spawn(async move {
                     let end = executor.run(&batch).await;
                     if end.is_fenced {
-                        let _ = to_self.send(Note::Fenced);
+                        let _ = to_self.send(Note::Over(Over::Fenced));
                         return;
                     }
                     let _ = to_self.send(Note::Event(Box::new(Event::Finished {
@@ -373,7 +396,7 @@ impl<S: Store> Runner<S> {
                     warn(&error, "the log cannot be read");
                     // Only lanes taken anew have positions of another era.
                     if error.kind() == StoreErrorKind::WrongEra {
-                        let _ = to_self.send(Note::Fenced);
+                        let _ = to_self.send(Note::Over(Over::Anew));
                         return;
                     }
                     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -476,9 +499,10 @@ async fn record<S: Store>(
 fn fenced_or<T>(result: Result<T, StoreError>, to_self: &mpsc::UnboundedSender<Note>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
-        // Whatever else it was, working on without knowing would be worse than starting anew.
-        Err(_) => {
-            let _ = to_self.send(Note::Fenced);
+        Err(error) => {
+            let is_fenced = error.kind() == StoreErrorKind::Fenced;
+            let over = if is_fenced { Over::Fenced } else { Over::Anew };
+            let _ = to_self.send(Note::Over(over));
             None
         }
     }

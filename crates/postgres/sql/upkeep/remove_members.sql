@@ -6,7 +6,11 @@ where m.fence in (
       and case
             when o.ended_at is not null
                 then o.ended_at < onceward.moment($1::bigint) - interval '1 day'
-            else onceward.has_lapsed(o.fence, onceward.moment($1::bigint) - interval '1 day')
+            else not exists (
+                select 1 from onceward.heartbeats h
+                where h.fence = o.fence
+                  and h.beat_at + o.lease_ms * interval '1 millisecond'
+                      > onceward.moment($1::bigint) - interval '1 day')
           end
     order by o.fence
     limit $2::bigint

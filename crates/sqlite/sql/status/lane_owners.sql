@@ -1,7 +1,8 @@
 SELECT
     l.lane, l.position_seq, m.description AS owner,
     m.member IS NOT NULL AND m.ended_at IS NULL
-    AND m.renewed_at + m.lease_ms * 1000 > coalesce(?2, (SELECT micros FROM onceward_clock))
+    AND abs(m.renewed_at - coalesce(?2, (SELECT micros FROM onceward_clock)))
+        < m.lease_ms * 1000
         AS is_live
 FROM onceward_lane AS l
 LEFT JOIN onceward_member AS m ON m.member = l.owner

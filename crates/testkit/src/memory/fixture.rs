@@ -53,4 +53,10 @@ impl Fixture for MemoryFixture {
     fn advance_ms(&self, by_ms: u64) {
         self.store.clock().advance_ms(by_ms);
     }
+
+    fn set_back_ms(&self, by_ms: u64) {
+        let clock = self.store.clock();
+        let by_ms = i64::try_from(by_ms).unwrap_or(i64::MAX);
+        clock.set(clock.now().plus_millis(-by_ms));
+    }
 }

@@ -188,13 +188,15 @@ impl MemoryStore {
     }
 }
 
-/// Counts a death for everything that ran in a lane.
+/// Counts a death for everything that ran in a lane: it does not run any more, and is due.
 fn count_deaths(state: &mut State, now: Timestamp, subscription: &str, number: u16) {
     let lanes = state.subscriptions.get(subscription).map_or(1, |s| s.lanes);
     for ((of, _), deferred) in &mut state.tables.deferrals {
         let is_here = of == subscription && lane_of(deferred.slot, lanes) == number;
         if is_here && deferred.kind == DeferralKind::Running {
             deferred.spent.deaths = deferred.spent.deaths.saturating_add(1);
+            deferred.kind = DeferralKind::Retry;
+            deferred.due_at = Some(now);
             let seq = deferred.seq;
             state.listener.tell(now, || Change::DeathCounted {
                 subscription: subscription.to_owned(),

@@ -23,7 +23,7 @@
 //! # }
 //! ```
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onceward_core::Timestamp;
@@ -67,6 +67,8 @@ pub struct MemoryStore {
     shared: Arc<Shared>,
     /// How many appending commits this handle had before it when it last read.
     appends_seen: Arc<AtomicU64>,
+    /// Whether this handle is cut off from the database.
+    is_away: Arc<AtomicBool>,
 }
 
 /// What all handles and transactions share.
@@ -100,6 +102,7 @@ impl MemoryStore {
                 defect,
             }),
             appends_seen: Arc::default(),
+            is_away: Arc::default(),
         }
     }
 
@@ -109,6 +112,7 @@ impl MemoryStore {
         Self {
             shared: self.shared.clone(),
             appends_seen: Arc::default(),
+            is_away: Arc::default(),
         }
     }
 
@@ -122,6 +126,12 @@ impl MemoryStore {
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
+    }
+
+    /// Whether the database can be reached through this handle; another process's is another
+    /// handle. Everything that is begun meanwhile fails.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::SeqCst);
     }
 
     /// Tells every change from now on to `tell`, in order. It is called while the store is locked
@@ -154,6 +164,11 @@ impl MemoryStore {
 
     /// What every operation does first: planned faults, and whether there are tables.
     async fn enter(&self, operation: Operation) -> Result<(), StoreError> {
+        if self.is_away.load(Ordering::SeqCst) {
+            let found = "the database is away";
+            let kind = StoreErrorKind::Unavailable;
+            return Err(StoreError::found(kind, operation.action(), found));
+        }
         self.shared.enter(operation).await
     }
 }

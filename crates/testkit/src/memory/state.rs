@@ -63,7 +63,8 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn is_live(&self, now: Timestamp) -> bool {
         let lease_ms = i64::try_from(self.lease_ms).unwrap_or(i64::MAX);
-        !self.is_ended && now.millis_since(self.renewed_at) < lease_ms
+        // Far in the future: from before the clock was set back.
+        !self.is_ended && now.millis_since(self.renewed_at).abs() < lease_ms
     }
 }
 

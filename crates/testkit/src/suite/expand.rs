@@ -73,6 +73,7 @@ macro_rules! store_suite_cases {
                 members_have_fences_of_their_own
                 a_lease_runs_out_unless_it_is_renewed
                 a_lease_nobody_took_over_can_be_renewed_late
+                a_lease_from_before_the_clock_was_set_back_has_run_out
                 a_free_lane_is_taken_from_the_start
                 a_living_owner_keeps_its_lane
                 a_released_lane_goes_on_where_it_stood

@@ -1,7 +1,9 @@
 //! Members, leases and lanes while everybody behaves.
 
 use onceward_core::lane;
-use onceward_core::store::{Begin, End, Join, Renew, SavePosition, Span, Store, StoreErrorKind};
+use onceward_core::store::{
+    BacklogQuery, Begin, End, Join, Renew, Retention, SavePosition, Span, Store, StoreErrorKind,
+};
 
 use super::seams::*;
 use super::steps::{
@@ -95,6 +97,36 @@ pub async fn a_lease_nobody_took_over_can_be_renewed_late<F: Fixture>(fixture: &
         (lane.owner.as_deref(), lane.epoch),
         (Some("a"), taken.epoch)
     );
+    Ok(())
+}
+
+/// Else a dead member would keep its lanes for as long as the clock was ahead. A step of less than
+/// a lease ends nothing.
+pub async fn a_lease_from_before_the_clock_was_set_back_has_run_out<F: Fixture>(
+    fixture: &F,
+) -> CaseResult {
+    let store = fixture.store();
+    register(store, SUB).await?;
+    let a = join(store, "a").await?;
+    take_one(store, &a, 0).await?;
+    fixture.set_back_ms(LEASE_MS / 2);
+    let b = join(store, "b").await?;
+    assert_eq!(live_members(store).await?, ["a", "b"]);
+    assert!(take(store, &b, &[0]).await?.is_empty(), "the lane is a's");
+    fixture.set_back_ms(LEASE_MS * 100);
+    store.renew(Renew { lease: &b }).await?;
+    assert_eq!(live_members(store).await?, ["b"]);
+    let backlog = store.backlog(BacklogQuery {
+        subscription: SUB,
+        count_max: 1,
+    });
+    let owner = backlog.await?.lanes.into_iter().find(|lane| lane.lane == 0);
+    assert!(!owner.ok_or("lane 0 is not seen")?.is_live);
+    store.tidy(Retention::default()).await?;
+    store.renew(Renew { lease: &b }).await?;
+    assert!(take_one(store, &b, 0).await?.is_suspect);
+    let renewed = store.renew(Renew { lease: &a }).await;
+    assert_refused(renewed, StoreErrorKind::Fenced, "a renewal of the dead")?;
     Ok(())
 }
 

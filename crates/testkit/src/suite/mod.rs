@@ -89,6 +89,9 @@ pub trait Fixture: Send + Sync + 'static {
     /// Moves the clock that all handles decide by forward by `by_ms` milliseconds. It starts near
     /// the database's own time and may run on by itself.
     fn advance_ms(&self, by_ms: u64);
+
+    /// Sets that clock back by `by_ms` milliseconds, as clocks are now and then.
+    fn set_back_ms(&self, by_ms: u64);
 }
 
 /// Says what a case leaves out. Returns whether the store has the capability.

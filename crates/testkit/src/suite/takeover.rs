@@ -186,6 +186,14 @@ pub async fn a_death_is_counted_for_what_was_running<F: Fixture>(fixture: &F) ->
     assert_eq!(deaths(store, &rows).await?, [0, 1]);
     take(store, &b, &lanes).await?;
     assert_eq!(deaths(store, &rows).await?, [1, 1]);
+    // Nothing runs any more, and both are due.
+    for row in &rows {
+        let found = load(store, row).await?.remove(0);
+        assert_eq!(
+            (found.kind, found.due_in_ms),
+            (DeferralKind::Retry, Some(0))
+        );
+    }
     Ok(())
 }
 

@@ -314,6 +314,7 @@ impl Facts {
                     *self.deaths.entry((role, *seq)).or_default() += 1;
                     if let Some(deferral) = self.deferrals.get_mut(&(role, *seq)) {
                         deferral.spent.deaths += 1;
+                        deferral.kind = DeferralKind::Retry;
                     }
                 }
             }
