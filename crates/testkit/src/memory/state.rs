@@ -204,7 +204,8 @@ impl State {
             self.appends += u64::from(has_appended);
             let mut written = Vec::new();
             for write in tx.writes {
-                let place = self.listener.is_there().then(|| write.place());
+                let is_told = self.listener.is_there() && !self.tables.has_already(&write);
+                let place = is_told.then(|| write.place());
                 self.tables.apply(write);
                 written.extend(place.and_then(|place| self.tables.written(place)));
             }

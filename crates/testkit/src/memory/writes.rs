@@ -256,7 +256,26 @@ impl Tables {
         })
     }
 
+    /// Whether a write changes nothing: a deferral of kind held where there is one.
+    pub(super) fn has_already(&self, write: &Write) -> bool {
+        let Write::Defer {
+            subscription,
+            deferred,
+            keeps,
+        } = write
+        else {
+            return false;
+        };
+        let place = (subscription.clone(), deferred.seq);
+        deferred.kind == DeferralKind::Held
+            && keeps.from_held
+            && self.deferrals.contains_key(&place)
+    }
+
     pub(super) fn apply(&mut self, write: Write) {
+        if self.has_already(&write) {
+            return;
+        }
         match write {
             Write::Append(row) => {
                 self.log_by_xid.insert((row.xid, row.seq));
@@ -300,13 +319,10 @@ impl Tables {
             .unwrap_or(0)
             + 1;
         let place = (subscription, deferred.seq);
-        if let Some(before) = self.deferrals.get(&place) {
-            if deferred.kind == DeferralKind::Held && keeps.from_held {
-                return;
-            }
-            if keeps.first_time {
-                deferred.first_at = before.first_at;
-            }
+        if let Some(before) = self.deferrals.get(&place)
+            && keeps.first_time
+        {
+            deferred.first_at = before.first_at;
         }
         self.deferrals.insert(place, deferred);
     }
