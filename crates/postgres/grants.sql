@@ -1,8 +1,9 @@
 -- Roles with the least they need. Run as the owner of the tables; repeat it after a migration.
 --   onceward_producer  appends; the engine's own columns cannot be forged
 --   onceward_worker    runs subscriptions
---   onceward_operator  reads everything and may start upkeep where it is the owner's member
---   onceward_auditor   reads states, no payloads and no results
+--   onceward_operator  reads everything, acts on cases and subscriptions, and may start upkeep where
+--                      it is the owner's member
+--   onceward_auditor   reads states and the audit log, no payloads and no results
 do $$
 declare
     role text;
@@ -38,6 +39,13 @@ grant insert, update on onceward.cases, onceward.lanes, onceward.members,
 grant insert on onceward.heartbeats, onceward.positions to onceward_worker;
 grant usage on sequence onceward.fence_seq to onceward_worker;
 
+-- Operator: acts, and every action leaves a row in the audit log, which nobody may change.
+grant update (state, owner, due_at, replays) on onceward.cases to onceward_operator;
+grant insert, update on onceward.deferrals to onceward_operator;
+grant update (revision) on onceward.subscriptions to onceward_operator;
+grant insert, update (resumed_at) on onceward.pauses to onceward_operator;
+grant insert on onceward.audit to onceward_operator;
+
 -- Auditor: who, what and when, but no content.
 grant select (seq, slot, id, source, aggregatetype, aggregateid, type, operationid, partitionkey,
     schemaversion, aggregateversion, occurred_at, expires_at, priority, recorded_at)
@@ -47,7 +55,9 @@ grant select (subscription, source, type, identity, generation, recordedtime, en
 grant select (subscription, source, type, identity, generation, ending, finished_at)
     on onceward.operation_ledger to onceward_auditor;
 grant select (case_id, subscription, seq, id, source, aggregatetype, aggregateid, type, operationid,
-    recorded_at, reason, failures, deaths, waits, state, holds_key, opened_at, first_deferred_at)
+    recorded_at, reason, failures, deaths, waits, state, holds_key, opened_at, first_deferred_at,
+    key, fingerprint, owner, due_at, first_opened_at, replays, regressions)
     on onceward.cases to onceward_auditor;
 grant select on onceward.migrations, onceward.meta, onceward.eras, onceward.subscriptions,
-    onceward.lanes, onceward.members, onceward.ranges, onceward.upkeep to onceward_auditor;
+    onceward.lanes, onceward.members, onceward.ranges, onceward.upkeep, onceward.pauses,
+    onceward.audit to onceward_auditor;

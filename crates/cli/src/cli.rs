@@ -75,10 +75,10 @@ pub enum Command {
     Operation(operation::OperationCommand),
     /// Show what waits, per subscription
     Backlog(backlog::BacklogArgs),
-    /// Look at messages that cannot go on
+    /// Look at messages that cannot go on, and decide what becomes of them
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
-    /// Look at subscriptions
+    /// Look at subscriptions, pause them, try again what waits for a person
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),
     /// Measure the engine on this machine, beside hand-written work in the same run
@@ -88,4 +88,15 @@ pub enum Command {
     Doctor(doctor::DoctorArgs),
     /// Explain an error code
     Explain(explain::ExplainArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    /// Names that clash, defaults that do not parse: clap looks only at what is used.
+    #[test]
+    fn every_command_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
 }

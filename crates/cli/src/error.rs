@@ -112,6 +112,14 @@ codes! {
     Watch = "1029",
     /// The demo lost or doubled something, or could not run.
     Demo = "1030",
+    /// Somebody acted before.
+    Moved = "1040",
+    /// Nobody said that it is meant, or which are meant.
+    Unconfirmed = "1041",
+    /// An action was done on some and not on others.
+    PartlyActed = "1042",
+    /// An action that is not possible.
+    ActionRefused = "1043",
 }
 
 /// Why a command ends with something else than success.
@@ -155,6 +163,7 @@ impl Error {
             StoreErrorKind::Unavailable => Code::StoreUnavailable,
             StoreErrorKind::Schema => Code::SchemaBehind,
             StoreErrorKind::WrongEra => Code::WrongEra,
+            StoreErrorKind::Moved => Code::Moved,
             _ => Code::StoreFailed,
         };
         let exit = match code {

@@ -24,6 +24,8 @@ enum Progress {
     Deferred,
     /// Accepted and not finished everywhere.
     Accepted,
+    /// Somebody ended its case without it.
+    Resolved,
     Rejected,
     Completed,
 }
@@ -114,6 +116,7 @@ fn progress(state: &MessageState) -> Progress {
             Ending::Done => Progress::Completed,
             Ending::Rejected => Progress::Rejected,
         },
+        MessageState::Resolved { .. } => Progress::Resolved,
         MessageState::Delivered => Progress::Completed,
     }
 }

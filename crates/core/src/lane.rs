@@ -9,13 +9,16 @@ pub const SLOTS: u16 = 1024;
 /// ever, so it must never change.
 #[must_use]
 pub fn slot_of(key: &str) -> u16 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in key.as_bytes() {
-        hash ^= u64::from(*byte);
-        hash = hash.wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let hash = fnv1a(key.as_bytes());
     let folded = hash ^ (hash >> 32);
     (folded % u64::from(SLOTS)) as u16
+}
+
+/// FNV-1a, 64 bits.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// The lane of a slot where a subscription has `lanes` lanes (1 to 1024): equal ranges of slots.

@@ -11,6 +11,7 @@
 //! | [`message`] | what a producer's type says about itself |
 //! | [`failure`] | failure classes and what is kept of a failure |
 //! | [`retry`] | the budget and its backoff |
+//! | [`case`] | what people may do with a case |
 //! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
 //! | [`lane`] | slots, lanes, balancing |
@@ -22,6 +23,7 @@
 //! | [`store`] | the seams to a database |
 
 pub mod breaker;
+pub mod case;
 pub mod cloudevents;
 pub mod coalesce;
 pub mod concurrency;

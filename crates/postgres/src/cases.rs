@@ -1,7 +1,9 @@
 //! Quarantine.
 
+use onceward_core::case::fingerprint;
 use onceward_core::store::{
-    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, NewCase, StoreError,
+    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, NewCase, Standing,
+    StoreError,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -27,7 +29,14 @@ impl Cases for Postgres {
             .bind(query.subscription)
             .bind(query.case_id)
             .bind(query.after_case_id)
-            .bind(i64::from(rows_max));
+            .bind(i64::from(rows_max))
+            .bind((!query.states.is_empty()).then(|| state_names(query.states)))
+            .bind(query.owner)
+            .bind(query.fingerprint)
+            .bind(query.message_type)
+            .bind(query.key)
+            .bind(query.opened_from.map(|at| at.as_micros()))
+            .bind(query.opened_before.map(|at| at.as_micros()));
         let rows = statement
             .fetch_all(tx.connection())
             .await
@@ -73,6 +82,28 @@ impl Cases for Postgres {
     }
 }
 
+fn state_names(states: &[CaseState]) -> Vec<&'static str> {
+    states.iter().map(|state| state.as_str()).collect()
+}
+
+/// The column has a check constraint: another name is of a newer program.
+pub(crate) fn read_state(name: &str) -> Result<CaseState, sqlx::Error> {
+    let unknown = || sqlx::Error::Decode(format!("no state of a case is called {name:?}").into());
+    CaseState::named(name).ok_or_else(unknown)
+}
+
+/// The columns that people change.
+pub(crate) fn read_standing(row: &PgRow) -> Result<Standing, sqlx::Error> {
+    let count = |name| Ok::<_, sqlx::Error>(row.try_get::<i32, _>(name)? as u32);
+    Ok(Standing {
+        state: read_state(row.try_get("state")?)?,
+        owner: row.try_get("owner")?,
+        due_at: row.try_get::<Option<i64>, _>("due_at")?.map(moment),
+        replays: count("replays")?,
+        regressions: count("regressions")?,
+    })
+}
+
 fn read_case(row: &PgRow) -> Result<Case, sqlx::Error> {
     let failure = read_failure(row.try_get("failure")?)?;
     Ok(Case {
@@ -82,8 +113,11 @@ fn read_case(row: &PgRow) -> Result<Case, sqlx::Error> {
         reason: row.try_get("reason")?,
         failure: failure.ok_or(sqlx::Error::RowNotFound)?,
         spent: read_spent(row)?,
-        state: CaseState::Open,
+        key: row.try_get("key")?,
+        standing: read_standing(row)?,
+        fingerprint: row.try_get("fingerprint")?,
         holds_key: row.try_get("holds_key")?,
+        first_opened_at: moment(row.try_get("first_opened_at")?),
         opened_at: moment(row.try_get("opened_at")?),
         first_deferred_at: row
             .try_get::<Option<i64>, _>("first_deferred_at")?
@@ -129,7 +163,13 @@ pub(crate) async fn open(
         .bind(i64::from(case.spent.waits))
         .bind(i64::try_from(case.spent.age_ms).unwrap_or(i64::MAX))
         .bind(case.holds_key)
-        .bind(now);
+        .bind(now)
+        .bind(case.key.replace('\0', "\u{fffd}"))
+        .bind(fingerprint(
+            subscription,
+            &envelope.message_type,
+            &case.failure,
+        ));
     query.execute(connection).await.map_err(while_doing(OPEN))?;
     Ok(())
 }

@@ -190,3 +190,22 @@ pub(crate) async fn clear(
         .map_err(while_doing(WRITE))?;
     Ok(())
 }
+
+/// Removes deferrals of kind running that are over.
+pub(crate) async fn clear_running(
+    connection: &mut PgConnection,
+    subscription: &str,
+    seqs: &[u64],
+) -> Result<(), StoreError> {
+    if seqs.is_empty() {
+        return Ok(());
+    }
+    let query = sqlx::query(include_str!("../sql/deferrals/clear_running.sql"))
+        .bind(subscription)
+        .bind(seqs.iter().map(|seq| *seq as i64).collect::<Vec<_>>());
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(WRITE))?;
+    Ok(())
+}

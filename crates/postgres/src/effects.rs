@@ -74,12 +74,14 @@ impl Effects for Postgres {
         }
         deferrals::put(connection, request.subscription, request.defer, self.now()).await?;
         deferrals::clear(connection, request.subscription, request.clear).await?;
+        deferrals::clear_running(connection, request.subscription, request.clear_running).await?;
         self.append(connection, request.append).await?;
         // A statement of ours would have failed in a transaction that has failed.
         let is_empty = request.ledger.is_empty()
             && request.cases.is_empty()
             && request.defer.is_empty()
             && request.clear.is_empty()
+            && request.clear_running.is_empty()
             && request.append.is_empty();
         tx.was_lent &= is_empty;
         Ok(Settled { ledger_rows })

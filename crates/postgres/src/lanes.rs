@@ -1,8 +1,8 @@
 //! Members, leases, and who works on which lanes.
 
 use onceward_core::store::{
-    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind, Survey,
-    Take, TakenLane,
+    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind,
+    SubscriptionState, Survey, Take, TakenLane,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -70,12 +70,20 @@ impl Lanes for Postgres {
             .fetch_all(tx.connection())
             .await
             .map_err(while_doing(ACTION))?;
+        let query = sqlx::query(include_str!("../sql/lanes/subscriptions.sql"));
+        let subscriptions = query
+            .fetch_all(tx.connection())
+            .await
+            .map_err(while_doing(ACTION))?;
         tx.roll_back().await;
         let members: Result<_, sqlx::Error> = members.iter().map(read_member).collect();
         let lanes: Result<_, sqlx::Error> = lanes.iter().map(read_lane).collect();
+        let subscriptions = subscriptions.iter().map(read_subscription);
+        let subscriptions: Result<_, sqlx::Error> = subscriptions.collect();
         Ok(Survey {
             members: members.map_err(while_doing(ACTION))?,
             lanes: lanes.map_err(while_doing(ACTION))?,
+            subscriptions: subscriptions.map_err(while_doing(ACTION))?,
         })
     }
 
@@ -289,6 +297,14 @@ async fn lock_fence(
         .bind(timeout_ms);
     query.execute(connection).await?;
     Ok(())
+}
+
+fn read_subscription(row: &PgRow) -> Result<SubscriptionState, sqlx::Error> {
+    Ok(SubscriptionState {
+        subscription: row.try_get("subscription")?,
+        revision: row.try_get::<i64, _>("revision")? as u64,
+        is_paused: row.try_get("is_paused")?,
+    })
 }
 
 fn read_member(row: &PgRow) -> Result<MemberState, sqlx::Error> {

@@ -22,6 +22,7 @@ mod era;
 mod error;
 mod lanes;
 mod log;
+mod operate;
 mod pooler;
 mod positions;
 mod retention;

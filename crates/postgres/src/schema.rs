@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use onceward_core::Position;
+use onceward_core::case::fingerprint;
 use onceward_core::store::{
     Declared, Registered, Schema, SchemaState, Start, StoreError, StoreErrorKind,
 };
+use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
+use crate::deferrals::read_failure;
 use crate::error::while_doing;
 use crate::log::check_home;
 use crate::session::{BEGIN, Postgres};
@@ -21,6 +24,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("../migrations/0002_functions.sql"),
     ),
     ("room", include_str!("../migrations/0003_room.sql")),
+    ("operate", include_str!("../migrations/0004_operate.sql")),
 ];
 
 const KNOWN: u32 = MIGRATIONS.len() as u32;
@@ -81,6 +85,7 @@ impl Schema for Postgres {
                 .await
                 .map_err(while_doing(MIGRATE))?;
         }
+        fill_fingerprints(connection).await?;
         if let Some(source) = &self.source {
             let query = sqlx::query(include_str!("../sql/schema/set_source.sql")).bind(source);
             query
@@ -213,6 +218,33 @@ async fn state(connection: &mut PgConnection) -> Result<SchemaState, StoreError>
     })
 }
 
+/// Cases of a time before there were fingerprints get theirs.
+async fn fill_fingerprints(connection: &mut PgConnection) -> Result<(), StoreError> {
+    let query = sqlx::query(include_str!("../sql/schema/without_fingerprint.sql"));
+    let rows = query
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(while_doing(MIGRATE))?;
+    for row in rows {
+        let (case_id, print) = fingerprint_of(&row).map_err(while_doing(MIGRATE))?;
+        let query = sqlx::query(include_str!("../sql/schema/set_fingerprint.sql"))
+            .bind(case_id)
+            .bind(print);
+        query
+            .execute(&mut *connection)
+            .await
+            .map_err(while_doing(MIGRATE))?;
+    }
+    Ok(())
+}
+
+fn fingerprint_of(row: &PgRow) -> Result<(i64, Option<String>), sqlx::Error> {
+    let (subscription, message_type) = (row.try_get("subscription")?, row.try_get("type")?);
+    let failure = read_failure(row.try_get("failure")?)?;
+    let print = failure.map(|failure| fingerprint(subscription, message_type, &failure));
+    Ok((row.try_get("case_id")?, print))
+}
+
 /// Fails with `WrongEra` in a restored or copied database.
 async fn check_identity(
     connection: &mut PgConnection,
@@ -315,6 +347,7 @@ async fn rename(connection: &mut PgConnection, from: &str, to: &str) -> Result<(
         include_str!("../sql/schema/rename_positions.sql"),
         include_str!("../sql/schema/rename_deferrals.sql"),
         include_str!("../sql/schema/rename_cases.sql"),
+        include_str!("../sql/schema/rename_pauses.sql"),
         include_str!("../sql/schema/rename_ledger.sql"),
         include_str!("../sql/schema/rename_operation_ledger.sql"),
     ] {

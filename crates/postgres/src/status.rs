@@ -1,12 +1,13 @@
 //! What an operator or a caller may ask.
 
 use onceward_core::store::{
-    Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
-    Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, LaneOwner, MessageState, MessageStatus,
+    OperationQuery, Status, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
+use crate::cases::read_state;
 use crate::deferrals::{read_failure, read_spent};
 use crate::effects::read_ending;
 use crate::era::{Eras, eras};
@@ -141,7 +142,11 @@ impl Follower {
             let subscription: String = row.try_get("subscription").map_err(while_doing(FOLLOW))?;
             let state = match held_up(row).map_err(while_doing(FOLLOW))? {
                 Some(state) => state,
-                None => match finished(connection, &message, &subscription).await? {
+                None => match finished(connection, &message, &subscription)
+                    .await?
+                    .map_or_else(|| resolved(row), |state| Ok(Some(state)))
+                    .map_err(while_doing(FOLLOW))?
+                {
                     Some(state) => state,
                     None => {
                         self.on_its_way(connection, &message, &subscription, row)
@@ -175,9 +180,27 @@ impl Follower {
     }
 }
 
+fn case_of(row: &PgRow) -> Result<Option<(i64, CaseState)>, sqlx::Error> {
+    let Some(case_id) = row.try_get("case_id")? else {
+        return Ok(None);
+    };
+    Ok(Some((case_id, read_state(row.try_get("state")?)?)))
+}
+
+/// What somebody made of its case, where that is not another run.
+fn resolved(row: &PgRow) -> Result<Option<MessageState>, sqlx::Error> {
+    let case = case_of(row)?.filter(|(_, state)| *state != CaseState::Replayed);
+    Ok(case.map(|(case_id, resolution)| MessageState::Resolved {
+        case_id,
+        resolution,
+    }))
+}
+
 /// Quarantined or deferred.
 fn held_up(row: &PgRow) -> Result<Option<MessageState>, sqlx::Error> {
-    if let Some(case_id) = row.try_get("case_id")? {
+    if let Some((case_id, state)) = case_of(row)?
+        && state.is_live()
+    {
         let reason = row.try_get("reason")?;
         return Ok(Some(MessageState::Quarantined { case_id, reason }));
     }
@@ -248,6 +271,7 @@ fn read_backlog(
             .try_get::<Option<i64>, _>("oldest_deferred_at")?
             .map(moment),
         quarantined: count("quarantined")?,
+        paused_at: counts.try_get::<Option<i64>, _>("paused_at")?.map(moment),
         lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
         now: moment(counts.try_get("now")?),
     })

@@ -2,7 +2,7 @@
 
 use onceward_core::Timestamp;
 use onceward_core::store::{
-    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, StoreError,
+    Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, HeldKeysQuery, Standing, StoreError,
     StoreErrorKind,
 };
 use sqlx::Row as _;
@@ -25,11 +25,20 @@ impl Cases for Sqlite {
             0 => ROWS_MAX_DEFAULT,
             asked => asked,
         };
+        let states = (!query.states.is_empty()).then(|| to_json(&query.states, READING));
+        let states = states.transpose()?;
         let rows = sqlx::query(LIST)
             .bind(query.after_case_id)
             .bind(query.subscription)
             .bind(query.case_id)
             .bind(rows_max)
+            .bind(states)
+            .bind(query.owner)
+            .bind(query.fingerprint)
+            .bind(query.message_type)
+            .bind(query.key)
+            .bind(query.opened_from.map(Timestamp::as_micros))
+            .bind(query.opened_before.map(Timestamp::as_micros))
             .fetch_all(self.reads())
             .await
             .attempting(READING)?;
@@ -68,6 +77,7 @@ impl Cases for Sqlite {
 fn case(row: &SqliteRow) -> Result<Case, StoreError> {
     let failure: &str = row.try_get("failure").attempting(READING)?;
     let age_ms: i64 = row.try_get("age_ms").attempting(READING)?;
+    let first_opened_at: i64 = row.try_get("first_opened_at").attempting(READING)?;
     let opened_at: i64 = row.try_get("opened_at").attempting(READING)?;
     let first_deferred_at: Option<i64> = row.try_get("first_deferred_at").attempting(READING)?;
     Ok(Case {
@@ -77,18 +87,34 @@ fn case(row: &SqliteRow) -> Result<Case, StoreError> {
         reason: row.try_get("reason").attempting(READING)?,
         failure: from_json(failure, READING)?,
         spent: spent(row, unsigned(age_ms)).attempting(READING)?,
-        state: state(row)?,
+        key: row.try_get("key").attempting(READING)?,
+        standing: standing(row, READING)?,
+        fingerprint: row.try_get("fingerprint").attempting(READING)?,
+        first_opened_at: Timestamp::from_micros(first_opened_at),
         holds_key: row.try_get("holds_key").attempting(READING)?,
         opened_at: Timestamp::from_micros(opened_at),
         first_deferred_at: first_deferred_at.map(Timestamp::from_micros),
     })
 }
 
-fn state(row: &SqliteRow) -> Result<CaseState, StoreError> {
-    let name: &str = row.try_get("state").attempting(READING)?;
-    if name == CaseState::Open.as_str() {
-        return Ok(CaseState::Open);
-    }
-    let text = format!("no state of a case is called {name:?}");
-    Err(StoreError::found(StoreErrorKind::Schema, READING, text))
+/// The column `state`.
+pub(crate) fn case_state(row: &SqliteRow, action: &'static str) -> Result<CaseState, StoreError> {
+    let name: &str = row.try_get("state").attempting(action)?;
+    let unknown = || {
+        let text = format!("no state of a case is called {name:?}");
+        StoreError::found(StoreErrorKind::Schema, action, text)
+    };
+    CaseState::named(name).ok_or_else(unknown)
+}
+
+/// The columns that people change.
+pub(crate) fn standing(row: &SqliteRow, action: &'static str) -> Result<Standing, StoreError> {
+    let due_at: Option<i64> = row.try_get("due_at").attempting(action)?;
+    Ok(Standing {
+        state: case_state(row, action)?,
+        owner: row.try_get("owner").attempting(action)?,
+        due_at: due_at.map(Timestamp::from_micros),
+        replays: small(row.try_get("replays").attempting(action)?),
+        regressions: small(row.try_get("regressions").attempting(action)?),
+    })
 }

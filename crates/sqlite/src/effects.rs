@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use onceward_core::case::fingerprint;
 use onceward_core::store::{
     Begin, Deferral, Effects, End, Known, Lease, Mark, NewCase, Settle, Settled, StoreError,
 };
@@ -25,6 +26,7 @@ static KNOWN_OPERATION_LEDGER: LazyLock<Rows> =
     LazyLock::new(|| Rows::of(include_str!("../sql/effects/known_operation_ledger.sql")));
 const DEFER: &str = include_str!("../sql/effects/defer.sql");
 const CLEAR: &str = include_str!("../sql/effects/clear.sql");
+const CLEAR_RUNNING: &str = include_str!("../sql/effects/clear_running.sql");
 const OPEN_CASE: &str = include_str!("../sql/effects/open_case.sql");
 const MARK_SET: &str = include_str!("../sql/effects/mark_set.sql");
 const MARK_RELEASE: &str = include_str!("../sql/effects/mark_release.sql");
@@ -101,13 +103,18 @@ impl Effects for Sqlite {
         for case in request.cases {
             open_case(connection, request.subscription, case, now).await?;
         }
-        if !request.clear.is_empty() {
-            sqlx::query(CLEAR)
-                .bind(request.subscription)
-                .bind(to_json(&request.clear, SETTLE)?)
-                .execute(&mut *connection)
-                .await
-                .attempting(SETTLE)?;
+        for (sql, seqs) in [
+            (CLEAR, request.clear),
+            (CLEAR_RUNNING, request.clear_running),
+        ] {
+            if !seqs.is_empty() {
+                sqlx::query(sql)
+                    .bind(request.subscription)
+                    .bind(to_json(&seqs, SETTLE)?)
+                    .execute(&mut *connection)
+                    .await
+                    .attempting(SETTLE)?;
+            }
         }
         append::insert(connection, request.append, now).await?;
         Ok(Settled { ledger_rows })
@@ -291,7 +298,7 @@ async fn open_case(
         .bind(int(case.spent.age_ms))
         .bind(now)
         .bind(row.slot)
-        .bind(envelope.key())
+        .bind(&case.key)
         .bind(int(row.seq))
         .bind(row.recorded_at.as_micros())
         .bind(&envelope.id)
@@ -309,6 +316,11 @@ async fn open_case(
         .bind(headers(&envelope.attributes, SETTLE)?)
         .bind(json)
         .bind(binary)
+        .bind(fingerprint(
+            subscription,
+            &envelope.message_type,
+            &case.failure,
+        ))
         .execute(connection)
         .await
         .attempting(SETTLE)?;

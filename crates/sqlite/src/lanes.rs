@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use onceward_core::lane::slots_of;
 use onceward_core::store::{
-    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind, Survey,
-    Take, TakenLane,
+    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind,
+    SubscriptionState, Survey, Take, TakenLane,
 };
 use onceward_core::{Position, Timestamp};
 use sqlx::Row as _;
@@ -23,6 +23,7 @@ const RENEW: &str = include_str!("../sql/lanes/renew.sql");
 const CHECK_FENCE: &str = include_str!("../sql/lanes/check_fence.sql");
 const MEMBERS: &str = include_str!("../sql/lanes/members.sql");
 const LANES: &str = include_str!("../sql/lanes/lanes.sql");
+const SUBSCRIPTIONS: &str = include_str!("../sql/lanes/subscriptions.sql");
 const FIND: &str = include_str!("../sql/lanes/find.sql");
 const END_UNCLEANLY: &str = include_str!("../sql/lanes/end_uncleanly.sql");
 const SUSPECT: &str = include_str!("../sql/lanes/suspect.sql");
@@ -131,7 +132,7 @@ impl Lanes for Sqlite {
 
     async fn survey(&self) -> Result<Survey, StoreError> {
         const ACTION: &str = "survey members and lanes";
-        // One transaction, so that both come from one moment.
+        // One transaction, so that all of it comes from one moment.
         let mut tx = self.reads().begin().await.attempting(ACTION)?;
         let found = sqlx::query(MEMBERS)
             .bind(self.now())
@@ -142,12 +143,20 @@ impl Lanes for Sqlite {
             .fetch_all(&mut *tx)
             .await
             .attempting(ACTION)?;
+        let subscriptions = sqlx::query(SUBSCRIPTIONS)
+            .fetch_all(&mut *tx)
+            .await
+            .attempting(ACTION)?;
         tx.rollback().await.attempting(ACTION)?;
+        let subscriptions = subscriptions.iter().map(subscription_state);
         let members = members.iter().map(|row| member_state(row, ACTION));
         let lanes = lanes.iter().map(|row| lane_state(row).attempting(ACTION));
         Ok(Survey {
             members: members.collect::<Result<_, _>>()?,
             lanes: lanes.collect::<Result<_, _>>()?,
+            subscriptions: subscriptions
+                .collect::<Result<_, sqlx::Error>>()
+                .attempting(ACTION)?,
         })
     }
 
@@ -354,6 +363,14 @@ fn member_state(row: &SqliteRow, action: &'static str) -> Result<MemberState, St
         description: row.try_get("description").attempting(action)?,
         is_live: row.try_get("is_live").attempting(action)?,
         subscriptions: from_json(subscriptions, action)?,
+    })
+}
+
+fn subscription_state(row: &SqliteRow) -> Result<SubscriptionState, sqlx::Error> {
+    Ok(SubscriptionState {
+        subscription: row.try_get("subscription")?,
+        revision: unsigned(row.try_get("revision")?),
+        is_paused: row.try_get("is_paused")?,
     })
 }
 

@@ -40,6 +40,7 @@ mod error;
 mod fairness;
 mod lanes;
 mod log;
+mod operate;
 mod row;
 mod schema;
 mod status;

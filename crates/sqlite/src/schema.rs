@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use onceward_core::Position;
+use onceward_core::case::fingerprint;
 use onceward_core::store::{
     Declared, Registered, Schema, SchemaState, Start, StoreError, StoreErrorKind,
 };
+use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
 
 use crate::Sqlite;
 use crate::error::Attempt;
 use crate::log::{HEAD, head_position, reached};
-use crate::row::{int, small, to_json};
+use crate::row::{failure, int, small, text, to_json};
 
 const HAS_VERSIONS: &str = include_str!("../sql/schema/has_versions.sql");
 const CREATE_VERSIONS: &str = include_str!("../sql/schema/create_versions.sql");
@@ -24,21 +26,27 @@ const UPDATE_TYPES: &str = include_str!("../sql/schema/update_types.sql");
 const LOG_HAS_TYPES: &str = include_str!("../sql/schema/log_has_types.sql");
 const INSERT_SUBSCRIPTION: &str = include_str!("../sql/schema/insert_subscription.sql");
 const INSERT_LANE: &str = include_str!("../sql/schema/insert_lane.sql");
+const WITHOUT_FINGERPRINT: &str = include_str!("../sql/schema/without_fingerprint.sql");
+const SET_FINGERPRINT: &str = include_str!("../sql/schema/set_fingerprint.sql");
 const PING: &str = include_str!("../sql/schema/ping.sql");
 
 /// What a renamed subscription takes over.
 const FORMER_MEMBERS: &str = include_str!("../sql/schema/former_members.sql");
-const RENAMES: [&str; 6] = [
+const RENAMES: [&str; 7] = [
     include_str!("../sql/schema/rename_in_subscription.sql"),
     include_str!("../sql/schema/rename_in_lane.sql"),
     include_str!("../sql/schema/rename_in_deferral.sql"),
     include_str!("../sql/schema/rename_in_case.sql"),
+    include_str!("../sql/schema/rename_in_pause.sql"),
     include_str!("../sql/schema/rename_in_ledger.sql"),
     include_str!("../sql/schema/rename_in_operation_ledger.sql"),
 ];
 
 /// Name and statements of each version, in order from 1.
-const MIGRATIONS: [(&str, &str); 1] = [("tables", include_str!("../migrations/0001_tables.sql"))];
+const MIGRATIONS: [(&str, &str); 2] = [
+    ("tables", include_str!("../migrations/0001_tables.sql")),
+    ("operate", include_str!("../migrations/0002_operate.sql")),
+];
 
 const PING_WAIT: Duration = Duration::from_secs(5);
 const MIGRATING: &str = "migrate the tables";
@@ -70,6 +78,23 @@ async fn version(connection: &mut SqliteConnection) -> Result<u32, sqlx::Error> 
     }
     let version: i64 = sqlx::query_scalar(VERSION).fetch_one(connection).await?;
     Ok(small(version))
+}
+
+/// Cases of a time before there were fingerprints get theirs.
+async fn fill_fingerprints(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    let rows = sqlx::query(WITHOUT_FINGERPRINT).fetch_all(&mut *connection);
+    for row in rows.await.attempting(MIGRATING)? {
+        let case_id: i64 = row.try_get("case_id").attempting(MIGRATING)?;
+        let subscription = row.try_get("subscription").attempting(MIGRATING)?;
+        let message_type = text(&row, "type").attempting(MIGRATING)?;
+        let Some(failure) = failure(&row, MIGRATING)? else {
+            continue;
+        };
+        let print = fingerprint(subscription, &message_type.unwrap_or_default(), &failure);
+        let set = sqlx::query(SET_FINGERPRINT).bind(case_id).bind(print);
+        set.execute(&mut *connection).await.attempting(MIGRATING)?;
+    }
+    Ok(())
 }
 
 impl Schema for Sqlite {
@@ -109,6 +134,7 @@ impl Schema for Sqlite {
                 .await
                 .attempting(MIGRATING)?;
         }
+        fill_fingerprints(tx.connection()).await?;
         let source = sqlx::query(SET_SOURCE)
             .bind(self.source.as_deref().unwrap_or(&self.default_source()))
             .bind(self.source.is_some())

@@ -4,13 +4,14 @@ use futures_util::TryStreamExt;
 use onceward_core::Timestamp;
 use onceward_core::lane::{lane_of, slot_of};
 use onceward_core::store::{
-    Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
-    Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, LaneOwner, MessageState, MessageStatus,
+    OperationQuery, Status, StoreError, StoreErrorKind,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::Sqlite;
+use crate::cases::case_state;
 use crate::effects::ending;
 use crate::error::Attempt;
 use crate::row::{failure, small, spent, text, unsigned};
@@ -128,10 +129,18 @@ impl Sqlite {
     }
 }
 
+fn case_of(row: &SqliteRow) -> Result<Option<(i64, CaseState)>, StoreError> {
+    let case_id: Option<i64> = row.try_get("case_id").attempting(FOLLOWING)?;
+    case_id
+        .map(|case_id| Ok((case_id, case_state(row, FOLLOWING)?)))
+        .transpose()
+}
+
 /// Quarantined or deferred.
 fn held_up(row: &SqliteRow) -> Result<Option<MessageState>, StoreError> {
-    let case_id: Option<i64> = row.try_get("case_id").attempting(FOLLOWING)?;
-    if let Some(case_id) = case_id {
+    if let Some((case_id, state)) = case_of(row)?
+        && state.is_live()
+    {
         return Ok(Some(MessageState::Quarantined {
             case_id,
             reason: row.try_get("reason").attempting(FOLLOWING)?,
@@ -149,7 +158,7 @@ fn held_up(row: &SqliteRow) -> Result<Option<MessageState>, StoreError> {
     }))
 }
 
-/// Finished, delivered or pending.
+/// Finished, given up, delivered or pending.
 async fn went_on(
     connection: &mut SqliteConnection,
     message: &Found,
@@ -173,6 +182,13 @@ async fn went_on(
             ending: ending(&row).attempting(FOLLOWING)?,
             finished_at: Timestamp::from_micros(finished_at),
             result: row.try_get("result").attempting(FOLLOWING)?,
+        });
+    }
+    let case = case_of(interested)?.filter(|(_, state)| *state != CaseState::Replayed);
+    if let Some((case_id, resolution)) = case {
+        return Ok(MessageState::Resolved {
+            case_id,
+            resolution,
         });
     }
     let lanes = small(interested.try_get("lanes").attempting(FOLLOWING)?);
@@ -239,6 +255,7 @@ fn backlog(
     waiting: &Waiting,
 ) -> Result<Backlog, sqlx::Error> {
     let count = |column| counts.try_get(column).map(unsigned);
+    let paused_at: Option<i64> = counts.try_get("paused_at")?;
     let oldest_deferred_at: Option<i64> = counts.try_get("oldest_deferred_at")?;
     let lanes = owners.iter().map(|row| {
         Ok(LaneOwner {
@@ -260,6 +277,7 @@ fn backlog(
         },
         oldest_deferred_at: oldest_deferred_at.map(Timestamp::from_micros),
         quarantined: count("quarantined")?,
+        paused_at: paused_at.map(Timestamp::from_micros),
         lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
         now: Timestamp::from_micros(counts.try_get("now_micros")?),
     })

@@ -24,6 +24,11 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::CallersShareKeys => "acceptance::callers_share_no_keys",
         Defect::TidyIgnoresPositions => "upkeep::nothing_a_position_still_needs_is_removed",
         Defect::TidyForgetsByAge => "upkeep::the_ledger_remembers_what_is_deferred",
+        Defect::ActsTwice => "operate::what_is_refused_leaves_no_trace",
+        Defect::RevisionStands => "operate_subscriptions::what_changes_work_raises_the_revision",
+        Defect::ReleasedWithOldBudget => "operate::a_released_message_is_first_of_its_key_again",
+        Defect::CopyForgotten => "operate_subscriptions::a_released_message_outlives_its_row",
+        Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
         _ => "a case for a defect that is new here",
     }
 }

@@ -95,6 +95,10 @@ fn oldest(backlog: &Backlog) -> Option<Timestamp> {
 }
 
 fn lanes_text(backlog: &Backlog) -> String {
+    if let Some(paused_at) = backlog.paused_at {
+        let since = age(backlog.now.millis_since(paused_at));
+        return format!("paused for {since}");
+    }
     let live = backlog.lanes.iter().filter(|lane| lane.is_live);
     let mut owners: Vec<&str> = live.filter_map(|lane| lane.owner.as_deref()).collect();
     let owned = owners.len();

@@ -1,5 +1,6 @@
 //! One module per noun; each holds its options and what they do.
 
+pub mod acting;
 pub mod backlog;
 pub mod bench;
 pub mod demo;

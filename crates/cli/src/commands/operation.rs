@@ -156,6 +156,10 @@ fn describe(state: &MessageState) -> String {
         MessageState::Quarantined { case_id, reason } => {
             format!("quarantined, case {case_id}: {reason}")
         }
+        MessageState::Resolved {
+            case_id,
+            resolution,
+        } => format!("{}, case {case_id}", resolution.as_str()),
         MessageState::Finished { ending, result, .. } => {
             let result = result.as_ref().map(|result| format!(": {result}"));
             format!("{}{}", ending.as_str(), result.unwrap_or_default())
@@ -200,6 +204,7 @@ fn standing(messages: &[MessageStatus]) -> Standing {
         match state {
             MessageState::Pending | MessageState::Deferred { .. } => return Standing::Going,
             MessageState::Quarantined { .. }
+            | MessageState::Resolved { .. }
             | MessageState::Finished {
                 ending: Ending::Rejected,
                 ..

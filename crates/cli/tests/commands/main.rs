@@ -10,6 +10,7 @@ mod common;
 
 mod daemon;
 mod doctor;
+mod operate;
 mod pooler;
 mod refusals;
 mod send;

@@ -14,7 +14,7 @@ const LOAD_ROWS: u32 = 64;
 const LOADS_MAX: usize = 16;
 
 /// When a key's first deferred message may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Now,
     At(u64),
@@ -58,6 +58,10 @@ pub(super) struct Key {
     pub(super) awaits_read: bool,
     /// An open case holds the key.
     pub(super) is_case_held: bool,
+    /// The last look-up that had begun when that was set: one that began later knows of the case.
+    pub(super) case_held_at: u64,
+    /// To be loaded from its beginning when it is quiet: what arrives waits until then.
+    pub(super) is_to_reload: bool,
     /// It stands in the ready queue.
     pub(super) is_ready: bool,
 }
@@ -65,7 +69,7 @@ pub(super) struct Key {
 impl Key {
     /// Whether what arrives now must be stored behind what is stored already.
     pub(super) fn is_held(&self) -> bool {
-        self.stored > 0 || self.is_case_held
+        self.stored > 0 || self.is_case_held || self.is_to_reload
     }
 
     fn is_gone(&self) -> bool {
@@ -100,6 +104,8 @@ impl Dispatcher {
             waits_for_ms: None,
             awaits_read: false,
             is_case_held: false,
+            case_held_at: 0,
+            is_to_reload: false,
             is_ready: false,
         })
     }
@@ -113,6 +119,7 @@ impl Dispatcher {
         if is_releasing || key.is_running || key.storing > 0 || key.loading.is_some() {
             return;
         }
+        key.reload_if_quiet();
         if !key.queue.is_empty() {
             if !key.is_ready {
                 key.is_ready = true;
@@ -303,16 +310,19 @@ impl Dispatcher {
                 lane,
                 must_probe: loaded.kind == DeferralKind::Running
                     || loaded.spent.deaths > 0
+                    || loaded.is_released()
                     || loaded
                         .failure
                         .as_ref()
                         .is_some_and(|f| f.class == Class::Ambiguous),
+                is_released: loaded.is_released(),
                 row: Arc::new(loaded.row),
                 is_suspect: loaded.spent.deaths > 0,
                 spent: loaded.spent,
                 failure: loaded.failure,
                 is_stored: true,
                 is_from_store: true,
+                started_at_look: 0,
                 phase: Phase::Queued,
                 is_marking: false,
                 was_marked: false,

@@ -8,6 +8,7 @@
 
 mod feed;
 mod key;
+mod look;
 mod pace;
 mod protocol;
 mod release;
@@ -73,6 +74,9 @@ struct Tracked {
     is_from_store: bool,
     is_suspect: bool,
     must_probe: bool,
+    is_released: bool,
+    /// The last look-up that had begun when it started.
+    started_at_look: u64,
     phase: Phase,
     /// A deferral of kind running is being written while the handler runs.
     is_marking: bool,
@@ -92,6 +96,10 @@ struct Lane {
     cap: Option<(u64, Position)>,
     /// Messages running or being stored.
     busy: u32,
+    /// It is to be looked up again.
+    must_look: bool,
+    /// The look-up under way whose answer counts; 0 for none.
+    look: u64,
 }
 
 /// The dispatcher of one subscription.
@@ -127,6 +135,11 @@ pub struct Dispatcher {
     last_load: u64,
     /// Messages in memory that were loaded.
     from_store: usize,
+    /// The pause is for a person to act.
+    awaits_person: bool,
+    /// By an operator: nothing is started.
+    is_paused: bool,
+    last_look: u64,
     /// Messages still to be run one by one after an unclean takeover.
     suspects_left: u32,
     suspects_max: u32,
@@ -174,6 +187,9 @@ impl Dispatcher {
             loading: 0,
             last_load: 0,
             from_store: 0,
+            awaits_person: false,
+            is_paused: false,
+            last_look: 0,
             suspects_left: 0,
             suspects_max: 2 * u32::from(contract.concurrency.max(1)) * batch_max,
             suspects_tracked: 0,
@@ -215,6 +231,13 @@ impl Dispatcher {
             }
             Event::Loaded { load, key, rows } => self.loaded(load, &key, rows),
             Event::Stored { tokens } => self.stored(tokens),
+            Event::Acted { is_paused } => self.acted(is_paused),
+            Event::Looked {
+                look,
+                lane,
+                held,
+                cases,
+            } => self.looked(look, lane, held, &cases),
             Event::Finished {
                 batch,
                 fates,
@@ -230,6 +253,7 @@ impl Dispatcher {
         self.merge_feeds();
         self.fill();
         self.load_on();
+        self.look_on();
         self.read_on();
         self.hand_back();
         self.save();
@@ -297,14 +321,18 @@ impl Dispatcher {
             not_before: taken.not_before,
             cap: None,
             busy: 0,
+            must_look: false,
+            look: 0,
         };
         self.lanes.insert(taken.lane, lane);
         if taken.is_suspect {
             self.suspects_left = self.suspects_max;
         }
+        let last_look = self.last_look;
         for case in cases {
-            self.key_mut(&Arc::from(case.key.as_str()), case.slot, taken.lane)
-                .is_case_held = true;
+            let key = self.key_mut(&Arc::from(case.key.as_str()), case.slot, taken.lane);
+            key.is_case_held = true;
+            key.case_held_at = last_look;
         }
         for held in held {
             let name: Arc<str> = Arc::from(held.key.as_str());
@@ -385,6 +413,8 @@ impl Dispatcher {
                 is_from_store: false,
                 is_suspect: false,
                 must_probe: false,
+                is_released: false,
+                started_at_look: 0,
                 phase,
                 is_marking: false,
                 was_marked: false,
@@ -560,6 +590,9 @@ fn deferral_of(tracked: &Tracked, kind: DeferralKind) -> Deferral {
         failure: tracked.failure.clone(),
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 #[path = "tests.rs"]

@@ -25,6 +25,9 @@ pub struct Work {
     pub is_suspect: bool,
     /// An earlier attempt may have had its effect outside the database: look first.
     pub must_probe: bool,
+    /// Somebody released it from its case and it has not run since. An earlier attempt may have had
+    /// its effect outside the database; where nobody can look, the person's word counts.
+    pub is_released: bool,
     /// The last failure, if any.
     pub failure: Option<FailureRecord>,
 }
@@ -62,13 +65,13 @@ pub enum Fate {
 /// What the outside tells the dispatcher.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A lane was taken, with what is deferred and quarantined in it.
+    /// A lane was taken, with what is quarantined and deferred in it, looked up in this order.
     LaneTaken {
         /// The lane.
         taken: TakenLane,
         /// Keys with deferred messages.
         held: Vec<HeldKey>,
-        /// Keys held by open cases.
+        /// Keys held by live cases.
         cases: Vec<HeldCase>,
     },
     /// A lane is to be handed back.
@@ -108,6 +111,22 @@ pub enum Event {
         /// Of these messages.
         tokens: Vec<u64>,
     },
+    /// Operators acted: what is deferred or quarantined may be another.
+    Acted {
+        /// Whether the subscription is paused: then nothing is started.
+        is_paused: bool,
+    },
+    /// What is deferred and quarantined in a lane.
+    Looked {
+        /// Which look-up this answers.
+        look: u64,
+        /// The lane.
+        lane: u16,
+        /// Keys with deferred messages, looked up after the cases.
+        held: Vec<HeldKey>,
+        /// Keys held by live cases.
+        cases: Vec<HeldCase>,
+    },
     /// A batch ended.
     Finished {
         /// Which.
@@ -146,6 +165,15 @@ pub enum Command {
         /// Most rows.
         rows_max: u32,
     },
+    /// Look a lane's live cases up, then its deferred keys; answered by [`Event::Looked`]. In this
+    /// order: a case that is released between the two is seen as held, and not as gone without its
+    /// message.
+    Look {
+        /// Names it in this dispatcher.
+        look: u64,
+        /// The lane.
+        lane: u16,
+    },
     /// Run handlers; answered by [`Event::Finished`].
     Run(Batch),
     /// Write deferrals; answered by [`Event::Stored`]. Retried until it succeeds.
@@ -155,7 +183,7 @@ pub enum Command {
         /// The deferrals.
         deferrals: Vec<Deferral>,
     },
-    /// Clear deferrals; answered by [`Event::Stored`]. Retried until it succeeds.
+    /// Clear deferrals of kind running; answered by [`Event::Stored`]. Retried until it succeeds.
     Clear {
         /// Of these messages.
         tokens: Vec<u64>,

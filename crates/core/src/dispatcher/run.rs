@@ -11,7 +11,7 @@ use crate::store::DeferralKind;
 impl Dispatcher {
     /// Starts as many batches as limits and ready keys allow.
     pub(super) fn fill(&mut self) {
-        while self.pacing.has_room(self.now_ms, self.batches.len()) {
+        while !self.is_paused && self.pacing.has_room(self.now_ms, self.batches.len()) {
             let is_suspect = self.suspects_left > 0 || self.suspects_tracked > 0;
             // After an unclean takeover one batch at a time, which the executor runs message by
             // message, so that one that kills its process is named.
@@ -65,8 +65,10 @@ impl Dispatcher {
     }
 
     fn start(&mut self, token: u64) -> Option<Work> {
+        let last_look = self.last_look;
         let tracked = self.tracked.get_mut(&token)?;
         tracked.phase = Phase::Running;
+        tracked.started_at_look = last_look;
         if let Some((feed, number)) = tracked.place
             && let Some(feed) = self.feeds.get_mut(&feed)
         {
@@ -79,6 +81,7 @@ impl Dispatcher {
             is_stored: tracked.is_stored,
             is_suspect: tracked.is_suspect,
             must_probe: tracked.must_probe,
+            is_released: tracked.is_released,
             failure: tracked.failure.clone(),
         })
     }
@@ -94,6 +97,11 @@ impl Dispatcher {
         self.size.observe(seen);
         let looked_into = seen.messages.saturating_sub(seen.duplicates);
         self.suspects_left = self.suspects_left.saturating_sub(looked_into);
+        if pace.pause_ms.is_some() {
+            let is_for_person =
+                |fate: &Fate| matches!(fate, Fate::Deferred(d) if d.kind == DeferralKind::Operator);
+            self.awaits_person = fates.iter().any(|(_, fate)| is_for_person(fate));
+        }
         self.pacing.set(self.now_ms, pace);
         let mut touched = BTreeSet::new();
         let mut returned = Vec::new();
@@ -105,6 +113,7 @@ impl Dispatcher {
             touched.insert(Arc::clone(&tracked.key));
             if fate == Fate::Uncertain {
                 tracked.must_probe = true;
+                tracked.is_released = false;
                 tracked.is_stored = true;
                 // It is stored: the position may pass it.
                 let place = tracked.place.take();
@@ -170,7 +179,11 @@ impl Dispatcher {
         let (name, lane) = (Arc::clone(&tracked.key), tracked.lane);
         let place = tracked.place.take();
         let must_clear = tracked.was_marked && !matches!(fate, Fate::Deferred(_));
+        let started_at_look = tracked.started_at_look;
         self.settle_place(place);
+        if fate == (Fate::Quarantined { holds_key: true }) {
+            self.case_opened(&name, started_at_look);
+        }
         let now_ms = self.now_ms;
         if let Some(key) = self.keys.get_mut(&name) {
             match fate {
@@ -185,8 +198,7 @@ impl Dispatcher {
                             wait_ms.map_or(Due::Never, |ms| Due::At(now_ms.saturating_add(ms)));
                     }
                 }
-                Fate::Quarantined { holds_key } => key.is_case_held |= holds_key,
-                Fate::Finished | Fate::Returned | Fate::Uncertain => {}
+                Fate::Quarantined { .. } | Fate::Finished | Fate::Returned | Fate::Uncertain => {}
             }
             if must_clear {
                 key.storing += 1;

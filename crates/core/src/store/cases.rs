@@ -2,38 +2,21 @@
 
 use std::future::Future;
 
-use serde::{Deserialize, Serialize};
-
 use super::StoreError;
+use crate::case::{CaseState, Standing};
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
 use crate::retry::Spent;
 use crate::timestamp::Timestamp;
-
-/// Where a case stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum CaseState {
-    /// Nobody has done anything yet.
-    Open,
-}
-
-impl CaseState {
-    /// The name used in tables and JSON.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-        }
-    }
-}
 
 /// A case to open. The message is copied, so that the log may forget it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCase {
     /// The message.
     pub row: Row,
+    /// What it waits behind in its subscription, see
+    /// [`Order::key_of`](crate::contract::Order::key_of).
+    pub key: String,
     /// Why: the failure's class and code, or the budget's end over the last failure.
     pub reason: String,
     /// The last failure.
@@ -53,17 +36,23 @@ pub struct Case {
     pub subscription: String,
     /// The message as it was.
     pub row: Row,
+    /// What it waits behind in its subscription.
+    pub key: String,
     /// Why it is here.
     pub reason: String,
     /// The last failure.
     pub failure: FailureRecord,
     /// What was used of the budget.
     pub spent: Spent,
-    /// Where it stands.
-    pub state: CaseState,
-    /// Whether later messages of the key wait.
+    /// Where it stands, and who is responsible.
+    pub standing: Standing,
+    /// What cases of the same cause have in common.
+    pub fingerprint: String,
+    /// Whether later messages of the key wait while it is live.
     pub holds_key: bool,
-    /// When it was opened.
+    /// When it was opened first.
+    pub first_opened_at: Timestamp,
+    /// When it was opened last.
     pub opened_at: Timestamp,
     /// When the message was first deferred in this subscription, if it was.
     pub first_deferred_at: Option<Timestamp>,
@@ -76,13 +65,27 @@ pub struct CaseQuery<'a> {
     pub subscription: Option<&'a str>,
     /// Only this case.
     pub case_id: Option<i64>,
+    /// Only in one of these states; empty means any.
+    pub states: &'a [CaseState],
+    /// Only with this owner.
+    pub owner: Option<&'a str>,
+    /// Only of this cause.
+    pub fingerprint: Option<&'a str>,
+    /// Only of messages of this type.
+    pub message_type: Option<&'a str>,
+    /// Only of messages of this key.
+    pub key: Option<&'a str>,
+    /// Only opened last at this moment or later.
+    pub opened_from: Option<Timestamp>,
+    /// Only opened last before this moment.
+    pub opened_before: Option<Timestamp>,
     /// Only case numbers above this.
     pub after_case_id: i64,
     /// Most cases to return; 0 means 100.
     pub rows_max: u32,
 }
 
-/// A key that an open case holds.
+/// A key that a live case holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldCase {
     /// The key.
@@ -100,7 +103,8 @@ pub struct CasedQuery<'a> {
     pub seqs: &'a [u64],
 }
 
-/// Cases, read. They are opened by [`settle`](super::Effects::settle).
+/// Cases, read. They are opened by [`settle`](super::Effects::settle), and people act on them by
+/// [`Operate`](super::Operate).
 pub trait Cases: Clone + Send + Sync + 'static {
     /// Cases by number.
     fn cases(
@@ -115,7 +119,7 @@ pub trait Cases: Clone + Send + Sync + 'static {
         query: CasedQuery<'_>,
     ) -> impl Future<Output = Result<Vec<u64>, StoreError>> + Send;
 
-    /// Keys that open cases hold, in a range of slots.
+    /// Keys that live cases hold, in a range of slots.
     fn held_cases(
         &self,
         query: super::HeldKeysQuery<'_>,

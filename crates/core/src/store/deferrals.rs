@@ -102,10 +102,22 @@ pub struct DeferredRow {
     pub kind: DeferralKind,
     /// Due this long from now; 0 when it is due, `None` without a time.
     pub due_in_ms: Option<u64>,
-    /// What it has used of its budget, its age included.
+    /// What it has used of its budget, its age included. Pauses of the subscription do not count.
     pub spent: Spent,
     /// The last failure.
     pub failure: Option<FailureRecord>,
+}
+
+impl DeferredRow {
+    /// Whether somebody released it from its case and it has not run since: it is due with a known
+    /// failure, and nothing of the budget is used.
+    #[must_use]
+    pub const fn is_released(&self) -> bool {
+        let spent = self.spent;
+        let is_retry = matches!(self.kind, DeferralKind::Retry);
+        let is_fresh = spent.failures == 0 && spent.deaths == 0 && spent.waits == 0;
+        is_retry && is_fresh && self.failure.is_some()
+    }
 }
 
 /// Deferred messages, read. They are written by [`settle`](super::Effects::settle).
@@ -116,7 +128,8 @@ pub trait Deferrals: Clone + Send + Sync + 'static {
         query: HeldKeysQuery<'_>,
     ) -> impl Future<Output = Result<Vec<HeldKey>, StoreError>> + Send;
 
-    /// A key's deferred messages in the order of their sequence, the key's own order.
+    /// A key's deferred messages in the order of their sequence, the key's own order. One that was
+    /// released comes from its case's copy where the log has forgotten it.
     fn load_key(
         &self,
         request: LoadKey<'_>,

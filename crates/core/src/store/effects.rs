@@ -53,11 +53,16 @@ pub struct Settle<'a> {
     pub ledger: &'a [LedgerEntry],
     /// Deferrals to insert, or to overwrite where one for the sequence exists (its first time
     /// stays). One of kind held never overwrites: what is known of a message stays when it is read
-    /// again after a crash.
+    /// again after a crash. One of kind running that knows of no failure does not overwrite one that
+    /// does: the message was released from its case meanwhile.
     pub defer: &'a [Deferral],
     /// Sequences whose deferral is over.
     pub clear: &'a [u64],
-    /// Cases to open. A case for the same subscription and sequence is overwritten.
+    /// Sequences of which a deferral of kind running is over. One of another kind stays: the message
+    /// was released from its case meanwhile.
+    pub clear_running: &'a [u64],
+    /// Cases to open. A case for the same subscription and sequence is overwritten and live again
+    /// ([`Standing::opened_again`](super::Standing::opened_again)).
     pub cases: &'a [NewCase],
     /// Messages to append.
     pub append: &'a [Envelope],
@@ -73,6 +78,7 @@ impl<'a> Settle<'a> {
             ledger: &[],
             defer: &[],
             clear: &[],
+            clear_running: &[],
             cases: &[],
             append: &[],
         }

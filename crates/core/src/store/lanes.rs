@@ -63,6 +63,17 @@ pub struct LaneState {
     pub owner: Option<String>,
 }
 
+/// What operators made of a subscription, as seen in a survey.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriptionState {
+    /// Subscription.
+    pub subscription: String,
+    /// Raised by every action that changes what may run.
+    pub revision: u64,
+    /// Whether it is paused.
+    pub is_paused: bool,
+}
+
 /// Members and lanes at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Survey {
@@ -70,6 +81,8 @@ pub struct Survey {
     pub members: Vec<MemberState>,
     /// All lanes of all subscriptions.
     pub lanes: Vec<LaneState>,
+    /// All subscriptions.
+    pub subscriptions: Vec<SubscriptionState>,
 }
 
 /// Takes lanes that are free or whose owner's lease has run out. A lane that is the member's

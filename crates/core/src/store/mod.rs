@@ -6,27 +6,34 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::case::Refusal;
+
 mod acceptance;
 mod cases;
 mod deferrals;
 mod effects;
 mod lanes;
 mod log;
+mod operate;
 mod schema;
 mod status;
 mod upkeep;
 
+pub use crate::case::{Actor, CaseAction, CaseState, Standing};
 pub use acceptance::{AcceptRequest, Acceptance, Accepted};
-pub use cases::{Case, CaseQuery, CaseState, CasedQuery, Cases, HeldCase, NewCase};
+pub use cases::{Case, CaseQuery, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,
 };
 pub use effects::{Append, Begin, Effects, End, Known, Mark, Settle, Settled};
 pub use lanes::{
-    Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, Survey, Take,
-    TakenLane,
+    Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, SubscriptionState,
+    Survey, Take, TakenLane,
 };
 pub use log::{Log, Page, ReadPage, SavePosition, Span};
+pub use operate::{
+    ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause,
+};
 pub use schema::{Declared, Registered, Schema, SchemaState, Start};
 pub use status::{
     Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
@@ -58,6 +65,8 @@ pub enum StoreErrorKind {
     Schema,
     /// The data was refused: a constraint, a bad value, something too large.
     Refused,
+    /// What was to be changed is not as it was expected: somebody was faster.
+    Moved,
     /// Not permitted for this role.
     Denied,
     /// Anything else.
@@ -109,6 +118,15 @@ impl StoreError {
         }
     }
 
+    /// An operator's action that is not possible.
+    pub fn refused(action: &'static str, refusal: Refusal) -> Self {
+        let kind = match refusal {
+            Refusal::Moved { .. } => StoreErrorKind::Moved,
+            _ => StoreErrorKind::Refused,
+        };
+        Self::found(kind, action, refusal.to_string())
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
@@ -140,11 +158,11 @@ impl StdError for StoreError {
 
 /// Everything an engine needs.
 pub trait Store:
-    Log + Lanes + Effects + Deferrals + Cases + Acceptance + Status + Upkeep + Schema
+    Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
 {
 }
 
 impl<S> Store for S where
-    S: Log + Lanes + Effects + Deferrals + Cases + Acceptance + Status + Upkeep + Schema
+    S: Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
 {
 }

@@ -5,6 +5,7 @@ use std::future::Future;
 use serde::Serialize;
 
 use super::StoreError;
+use crate::case::CaseState;
 use crate::failure::FailureRecord;
 use crate::ledger::Ending;
 use crate::retry::Spent;
@@ -48,12 +49,19 @@ pub enum MessageState {
     },
     /// The position of an at-least-once subscription is past it.
     Delivered,
-    /// A case is open.
+    /// A case is live.
     Quarantined {
         /// Case number.
         case_id: i64,
         /// Why.
         reason: String,
+    },
+    /// Somebody ended its case without it.
+    Resolved {
+        /// Case number.
+        case_id: i64,
+        /// How.
+        resolution: CaseState,
     },
 }
 
@@ -125,8 +133,10 @@ pub struct Backlog {
     pub deferred: DeferredCounts,
     /// When the oldest deferred message was recorded or first deferred.
     pub oldest_deferred_at: Option<Timestamp>,
-    /// Open cases.
+    /// Live cases.
     pub quarantined: u64,
+    /// Since when it is paused, if it is.
+    pub paused_at: Option<Timestamp>,
     /// Lanes and owners.
     pub lanes: Vec<LaneOwner>,
     /// The database's clock, to compute ages with.

@@ -53,6 +53,9 @@ pub(crate) async fn finished<S: Status>(
                 MessageState::Finished { result, .. } => results.push(result),
                 MessageState::Delivered => results.push(None),
                 MessageState::Quarantined { reason, .. } => return Err(reason.into()),
+                MessageState::Resolved { resolution, .. } => {
+                    return Err(resolution.as_str().into());
+                }
                 MessageState::Pending | MessageState::Deferred { .. } => is_open = true,
             }
         }

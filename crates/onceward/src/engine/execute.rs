@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use onceward_core::case::AT_MOST_ONCE_FAILED;
 use onceward_core::coalesce::{Piece, PieceEnd, Plan};
 use onceward_core::contract::{OnPoison, Order, Semantics};
 use onceward_core::dispatcher::{Batch, Fate, Pace, Work};
@@ -314,6 +315,7 @@ impl<S: Store> Executor<S> {
         draft.clear.push(work.row.seq);
         draft.cases.push(NewCase {
             row: (*work.row).clone(),
+            key: self.runtime.contract.order.key_of(&work.row).into_owned(),
             reason: reason.to_owned(),
             failure,
             spent,
@@ -333,7 +335,7 @@ impl<S: Store> Executor<S> {
         let disposition = match self.runtime.contract.semantics {
             // Never tried twice.
             Semantics::AtMostOnce => Disposition::Quarantine {
-                reason: "at_most_once_failed".to_owned(),
+                reason: AT_MOST_ONCE_FAILED.to_owned(),
                 spent: work.spent,
             },
             _ => decide(retry, work.spent, failure, can_probe, fastrand::u64(..)),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::patience::Patience;
 use super::reader::Reader;
-use super::runner::{Note, Over, Runner, RunnerReport, Runtime};
+use super::runner::{Acted, Note, Over, Runner, RunnerReport, Runtime};
 use super::surroundings::Surroundings;
 use super::upkeep::keep_up;
 use super::{Control, EngineOptions, EngineState};
@@ -51,6 +51,8 @@ struct Given {
     lanes: BTreeSet<u16>,
     /// Being handed back: not to be asked for again.
     releasing: Vec<u16>,
+    /// What it was told last of operators.
+    acted: Option<Acted>,
 }
 
 impl<S: Store> Fleet<S> {
@@ -216,6 +218,7 @@ impl<S: Store> Fleet<S> {
                     notes,
                     lanes: BTreeSet::new(),
                     releasing: Vec::new(),
+                    acted: None,
                 },
             );
         }
@@ -285,6 +288,12 @@ impl<S: Store> Fleet<S> {
         let is_patient = self.patience.lasts(Instant::now());
         self.report.send_modify(|state| state.trouble = None);
         for (name, given) in given {
+            // Before any lane: a pause holds from the first message on.
+            let acted = acted(&survey, name);
+            if given.acted != Some(acted) {
+                given.acted = Some(acted);
+                let _ = given.notes.send(Note::Acted(acted));
+            }
             let mut plan = plan(lease, &survey, name, is_patient);
             let owned = owned(lease, &survey, name);
             given.lanes.retain(|lane| owned.contains(lane));
@@ -419,6 +428,16 @@ fn late(_: tokio::time::error::Elapsed) -> StoreError {
         "renew the lease",
         "no answer within the lease",
     )
+}
+
+/// What operators made of a subscription.
+fn acted(survey: &Survey, subscription: &str) -> Acted {
+    let mut states = survey.subscriptions.iter();
+    let state = states.find(|state| state.subscription == subscription);
+    state.map_or_else(Acted::default, |state| Acted {
+        revision: state.revision,
+        is_paused: state.is_paused,
+    })
 }
 
 /// The member's lanes of a subscription.

@@ -115,6 +115,8 @@ impl<S: Store> Executor<S> {
         let failure = match self.ask(Part::Probe, work, running).await {
             Ran::Returned(Ok(Probe::Happened(answer))) => return Ok(Ok(Some(answer))),
             Ran::Returned(Ok(Probe::DidNotHappen)) => return Ok(Ok(None)),
+            // Somebody looked before releasing it.
+            Ran::Returned(Ok(Probe::Unsupported)) if work.is_released => return Ok(Ok(None)),
             Ran::Returned(Ok(Probe::Unsupported)) => {
                 let failure = Failure::ambiguous(
                     "no_probe",

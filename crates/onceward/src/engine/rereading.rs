@@ -10,6 +10,8 @@ use onceward_core::{Position, Row};
 /// What was found of a lane before its first row is read.
 pub(super) struct LookedUp {
     pub(super) taken: TakenLane,
+    /// The operators' revision that was known before.
+    pub(super) revision: u64,
     pub(super) held: Vec<HeldKey>,
     pub(super) cases: Vec<HeldCase>,
     /// The end of the log, where there are cases: earlier owners have made none of later rows.
@@ -21,17 +23,18 @@ pub(super) async fn look_up<S: Store>(
     store: &S,
     query: HeldKeysQuery<'_>,
     taken: &TakenLane,
+    revision: u64,
 ) -> Result<LookedUp, StoreError> {
     let any_case = CaseQuery {
         subscription: Some(query.subscription),
         rows_max: 1,
         ..CaseQuery::default()
     };
-    let held = store.held_keys(query.clone()).await?;
-    let cases = store.held_cases(query).await?;
+    let (held, cases) = held_and_cases(store, query).await?;
     let has_cases = !store.cases(any_case).await?.is_empty();
     Ok(LookedUp {
         taken: taken.clone(),
+        revision,
         held,
         cases,
         cases_to: if has_cases {
@@ -40,6 +43,17 @@ pub(super) async fn look_up<S: Store>(
             None
         },
     })
+}
+
+/// What is deferred and held in a lane. Cases first: one that is released meanwhile is then seen as
+/// held, and not as gone without its message.
+pub(super) async fn held_and_cases<S: Store>(
+    store: &S,
+    query: HeldKeysQuery<'_>,
+) -> Result<(Vec<HeldKey>, Vec<HeldCase>), StoreError> {
+    let cases = store.held_cases(query.clone()).await?;
+    let held = store.held_keys(query).await?;
+    Ok((held, cases))
 }
 
 /// Takes rows out that have a case, if any of them was there when the lane was taken.

@@ -42,6 +42,8 @@ const SPAN_WINDOWS: u64 = 4;
 pub(super) enum Note {
     Taken(Vec<TakenLane>),
     Release(Vec<u16>),
+    /// Operators acted.
+    Acted(Acted),
     Drain,
     Event(Box<Event>),
     /// A page, and what was known when its read began.
@@ -62,6 +64,13 @@ pub(super) enum Over {
     Anew,
     /// A bug in the engine: what ran may have been its cause, as when a process dies.
     Panicked,
+}
+
+/// What operators made of a subscription, as the last survey has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Acted {
+    pub(super) revision: u64,
+    pub(super) is_paused: bool,
 }
 
 /// What is known of earlier owners of the lanes: their work is left out of what is read.
@@ -106,6 +115,7 @@ pub(super) struct Runner<S: Store> {
     rereading: u64,
     /// Rows up to here may have become cases of an earlier owner, which are left out.
     cases_to: Option<Arc<Position>>,
+    acted: Acted,
 }
 
 impl<S: Store> Runner<S> {
@@ -155,6 +165,7 @@ impl<S: Store> Runner<S> {
             looked_up: BTreeMap::new(),
             rereading: 0,
             cases_to: None,
+            acted: Acted::default(),
         };
         (runner, sender)
     }
@@ -255,6 +266,10 @@ impl<S: Store> Runner<S> {
                     self.handle(Event::ReleaseLane { lane });
                 }
             }
+            Note::Acted(acted) => {
+                self.acted = acted;
+                self.look_again();
+            }
             Note::Drain => {
                 self.is_draining = true;
                 self.handle(Event::Drain);
@@ -276,15 +291,25 @@ impl<S: Store> Runner<S> {
                 self.cases_to = Some(Arc::new(cases_to));
             }
         }
+        let is_outdated = found.revision != self.acted.revision;
         self.handle(Event::LaneTaken {
             taken: found.taken,
             held: found.held,
             cases: found.cases,
         });
         self.report_lanes();
+        // Operators acted while it was looked up.
+        if is_outdated {
+            self.look_again();
+        }
         if self.looked_up.remove(&lane) == Some(true) || self.is_draining {
             self.handle(Event::ReleaseLane { lane });
         }
+    }
+
+    fn look_again(&mut self) {
+        let is_paused = self.acted.is_paused;
+        self.handle(Event::Acted { is_paused });
     }
 
     fn report_lanes(&self) {
@@ -316,6 +341,7 @@ impl<S: Store> Runner<S> {
                 after_seq,
                 rows_max,
             } => self.load(load, key, slot, after_seq, rows_max),
+            Command::Look { look, lane } => self.look(look, lane),
             Command::Run(batch) => {
                 let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
                 self.tasks.spawn(async move {
@@ -346,7 +372,7 @@ impl<S: Store> Runner<S> {
                 let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
                 self.tasks.spawn(async move {
                     let settle = Settle {
-                        clear: &seqs,
+                        clear_running: &seqs,
                         ..executor.nothing()
                     };
                     record(&executor, settle, tokens, &to_self).await;
@@ -450,16 +476,41 @@ impl<S: Store> Runner<S> {
     fn prepare(&mut self, taken: TakenLane) {
         let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
         let to_self = self.to_self.clone();
+        let revision = self.acted.revision;
         self.tasks.spawn(async move {
             let query = HeldKeysQuery {
                 subscription: &runtime.contract.name,
                 slots: slots_of(taken.lane, runtime.contract.lanes),
             };
             let looked = again("look up held keys", || {
-                rereading::look_up(&store, query.clone(), &taken)
+                rereading::look_up(&store, query.clone(), &taken, revision)
             });
             if let Some(found) = fenced_or(looked.await, &to_self) {
                 let _ = to_self.send(Note::LookedUp(Box::new(found)));
+            }
+        });
+    }
+
+    /// Looks up what operators left of a lane.
+    fn look(&mut self, look: u64, lane: u16) {
+        let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
+        let to_self = self.to_self.clone();
+        self.tasks.spawn(async move {
+            let query = HeldKeysQuery {
+                subscription: &runtime.contract.name,
+                slots: slots_of(lane, runtime.contract.lanes),
+            };
+            let looked = again("look up held keys", || {
+                rereading::held_and_cases(&store, query.clone())
+            });
+            if let Some((held, cases)) = fenced_or(looked.await, &to_self) {
+                let looked = Event::Looked {
+                    look,
+                    lane,
+                    held,
+                    cases,
+                };
+                let _ = to_self.send(Note::Event(Box::new(looked)));
             }
         });
     }

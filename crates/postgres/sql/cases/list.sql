@@ -1,5 +1,7 @@
-select p.case_id, p.subscription, p.reason, p.failure, p.failures, p.deaths, p.waits, p.age_ms,
-    p.holds_key, onceward.micros(p.opened_at) as opened_at,
+select p.case_id, p.subscription, p.key, p.reason, p.failure, p.failures, p.deaths, p.waits,
+    p.age_ms, p.state, p.owner, onceward.micros(p.due_at) as due_at, p.replays, p.regressions,
+    p.fingerprint, p.holds_key, onceward.micros(p.first_opened_at) as first_opened_at,
+    onceward.micros(p.opened_at) as opened_at,
     onceward.micros(p.first_deferred_at) as first_deferred_at,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
@@ -11,5 +13,14 @@ from onceward.cases p
 where ($1::text is null or p.subscription = $1::text)
   and ($2::bigint is null or p.case_id = $2::bigint)
   and p.case_id > $3::bigint
+  and ($5::text[] is null or p.state = any ($5::text[]))
+  and ($6::text is null or p.owner = $6::text)
+  and ($7::text is null or p.fingerprint = $7::text)
+  and ($8::text is null or p.type = $8::text)
+  and ($9::text is null or coalesce(p.partitionkey, p.aggregateid) = $9::text)
+  and ($10::bigint is null
+       or p.opened_at >= 'epoch'::timestamptz + $10::bigint * interval '1 microsecond')
+  and ($11::bigint is null
+       or p.opened_at < 'epoch'::timestamptz + $11::bigint * interval '1 microsecond')
 order by p.case_id
 limit $4::bigint

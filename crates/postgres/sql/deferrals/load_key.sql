@@ -3,7 +3,9 @@ select d.kind,
         then greatest(0, ceil(extract(epoch from d.due_at - t.now) * 1000))::bigint
     end as due_in_ms,
     d.failures, d.deaths, d.waits, d.failure,
-    greatest(0, floor(extract(epoch from t.now - d.first_deferred_at) * 1000))::bigint as age_ms,
+    greatest(0, floor(extract(epoch from t.now - d.first_deferred_at
+        - onceward.paused_between(d.subscription, d.first_deferred_at, t.now)) * 1000))::bigint
+        as age_ms,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
     p.schemaversion, p.aggregateversion, p.headers::text as headers, p.payload::text as payload,
@@ -21,5 +23,16 @@ cross join lateral (
       and d.seq > $4::bigint
     order by d.seq
     limit $5::bigint) d
-cross join lateral (select * from onceward.outbox o where o.seq = d.seq limit 1) p
+cross join lateral (
+    select o.xid, o.seq, o.slot, o.id, o.source, o.aggregatetype, o.aggregateid, o.type,
+        o.operationid, o.partitionkey, o.schemaversion, o.aggregateversion, o.headers, o.payload,
+        o.payload_binary, o.occurred_at, o.expires_at, o.priority, o.recorded_at
+    from onceward.outbox o where o.seq = d.seq
+    union all
+    -- One that was released from its case, whose row the log may have forgotten.
+    select c.xid, c.seq, c.slot, c.id, c.source, c.aggregatetype, c.aggregateid, c.type,
+        c.operationid, c.partitionkey, c.schemaversion, c.aggregateversion, c.headers, c.payload,
+        c.payload_binary, c.occurred_at, c.expires_at, c.priority, c.recorded_at
+    from onceward.cases c where c.subscription = d.subscription and c.seq = d.seq
+    limit 1) p
 order by d.seq

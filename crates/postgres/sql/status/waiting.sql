@@ -27,5 +27,5 @@ from (
       and not exists (select 1 from onceward.deferrals d
                       where d.subscription = $1::text and d.seq = n.seq)
       and not exists (select 1 from onceward.cases c
-                      where c.subscription = $1::text and c.seq = n.seq and c.state = 'open')
+                      where c.subscription = $1::text and c.seq = n.seq)
     limit $11::bigint) w

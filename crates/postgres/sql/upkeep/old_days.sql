@@ -1,6 +1,6 @@
 -- Whole days that are older than the memory, and what still needs each: a message that some
 -- position has not come past ($4 and $5 are the end of the least snapshot and what was open then),
--- a deferral, an open case. The table for everything before the first day goes like that day.
+-- a deferral, a live or a released case. The table for everything before the first day goes like that day.
 -- `unread` starts a day early: a transaction may have been open for long before its first write.
 with days as (
     select c.relname, to_date(substr(c.relname, 8), 'YYYYMMDD') as day
@@ -42,7 +42,11 @@ with days as (
     union all
     select (c.recorded_at at time zone 'UTC')::date, 'case ' || min(c.case_id)
     from onceward.cases c
-    where exists (select 1 from old) and c.state = 'open'
+    where exists (select 1 from old)
+      and (c.state in ('open', 'acknowledged')
+           -- Released, it may run although the log has forgotten its row.
+           or exists (select 1 from onceward.deferrals d
+                      where d.subscription = c.subscription and d.seq = c.seq))
     group by 1
 ), held as (
     select l.relname, l.day, case

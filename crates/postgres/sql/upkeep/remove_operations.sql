@@ -1,5 +1,5 @@
 -- Of the oldest those that no message can ask for: one that some position has not come past ($4 and
--- $5 are the end of the least snapshot and what was open then), a deferred one, one with a case.
+-- $5 are the end of the least snapshot and what was open then), a deferred one, one with a live or a released case.
 delete from onceward.operation_ledger l
 using (
     select o.subscription, o.source, o.type, o.identity, o.generation
@@ -23,7 +23,10 @@ using (
         where pg_catalog.hashtextextended(coalesce(c.operationid, c.id) collate "C", 0)
                 = pg_catalog.hashtextextended(o.identity collate "C", 0)
           and coalesce(c.operationid, c.id) = o.identity
-          and c.type = o.type and c.state = 'open')
+          and c.type = o.type
+          and (c.state in ('open', 'acknowledged')
+               or exists (select 1 from onceward.deferrals d
+                          where d.subscription = c.subscription and d.seq = c.seq)))
     order by o.finished_at
     limit $3::bigint) old
 where l.subscription = old.subscription and l.source = old.source and l.type = old.type

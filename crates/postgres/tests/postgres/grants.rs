@@ -98,6 +98,9 @@ async fn roles_can_do_their_work_and_nothing_else() {
         "select result from onceward.ledger",
         "select failure from onceward.cases",
         "select answer from onceward.acceptances",
+        "update onceward.cases set state = 'open'",
+        "insert into onceward.audit (acted_at, who, action, subscription, before, after)
+            values (now(), 'x', 'x', 'x', '{}', '{}')",
     ] {
         assert_eq!(
             attempt(&mut connection, auditor, sql).await,

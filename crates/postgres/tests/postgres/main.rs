@@ -9,6 +9,7 @@ mod field_cases;
 mod grants;
 mod log;
 mod migrations;
+mod operate;
 mod order;
 mod pooler;
 mod room;

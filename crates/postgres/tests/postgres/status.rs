@@ -47,6 +47,7 @@ async fn quarantine_all(store: &Postgres) {
 
 fn case(row: Row) -> NewCase {
     NewCase {
+        key: row.envelope.key().to_owned(),
         row,
         reason: "permanent".to_owned(),
         failure: FailureRecord {

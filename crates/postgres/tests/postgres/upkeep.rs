@@ -127,9 +127,9 @@ async fn only_the_day_that_is_needed_stays() {
     read_all(&store).await;
     let open = "insert into onceward.cases (subscription, xid, seq, slot, id, aggregatetype,
             aggregateid, type, payload, priority, recorded_at, reason, failure, failures, deaths,
-            waits, age_ms, holds_key, opened_at)
+            waits, age_ms, holds_key, opened_at, key, first_opened_at)
         select 'ship', xid, seq, slot, id, aggregatetype, aggregateid, type, payload, priority,
-            recorded_at, 'ambiguous', '{}', 1, 0, 0, 0, false, now()
+            recorded_at, 'ambiguous', '{}', 1, 0, 0, 0, false, now(), aggregateid, now()
         from onceward.outbox";
     database.psql(open).await;
     clock.advance_ms(40 * DAY_MS);

@@ -1,3 +1,4 @@
 SELECT DISTINCT key, slot FROM onceward_case
-WHERE holds_key = 1 AND state = 'open' AND subscription = ?1 AND slot BETWEEN ?2 AND ?3
+WHERE holds_key = 1 AND state IN ('open', 'acknowledged')
+  AND subscription = ?1 AND slot BETWEEN ?2 AND ?3
 ORDER BY slot, key

@@ -1,13 +1,33 @@
+-- One that was released from its case comes from there where the log has forgotten its row.
 SELECT
     d.kind, d.failures, d.deaths, d.waits, d.failure,
-    max(0, d.due_at - coalesce(?6, (SELECT micros FROM onceward_clock))) AS due_in_micros,
-    max(0, coalesce(?6, (SELECT micros FROM onceward_clock)) - d.first_at) AS age_micros,
-    o.seq, o.id, coalesce(o.source, (SELECT source FROM onceward_meta)) AS source,
-    o.aggregatetype, o.aggregateid, o.type, o.operationid, o.partitionkey, o.schemaversion,
-    o.aggregateversion, o.occurred_at, o.expires_at, o.priority, o.recorded_at, o.headers,
-    o.payload, o.payload_binary
+    max(0, d.due_at - t.now) AS due_in_micros,
+    max(0, t.now - d.first_at - coalesce((
+        SELECT sum(max(0,
+            min(coalesce(p.resumed_at, t.now), t.now) - max(p.paused_at, d.first_at)))
+        FROM onceward_pause AS p
+        WHERE p.subscription = d.subscription
+          AND (p.resumed_at IS NULL OR p.resumed_at > d.first_at)
+    ), 0)) AS age_micros,
+    d.seq, coalesce(o.id, c.id) AS id,
+    coalesce(o.source, c.source, (SELECT source FROM onceward_meta)) AS source,
+    coalesce(o.aggregatetype, c.aggregatetype) AS aggregatetype,
+    coalesce(o.aggregateid, c.aggregateid) AS aggregateid, coalesce(o.type, c.type) AS type,
+    coalesce(o.operationid, c.operationid) AS operationid,
+    coalesce(o.partitionkey, c.partitionkey) AS partitionkey,
+    coalesce(o.schemaversion, c.schemaversion) AS schemaversion,
+    coalesce(o.aggregateversion, c.aggregateversion) AS aggregateversion,
+    coalesce(o.occurred_at, c.occurred_at) AS occurred_at,
+    coalesce(o.expires_at, c.expires_at) AS expires_at, coalesce(o.priority, c.priority) AS priority,
+    coalesce(o.recorded_at, c.recorded_at) AS recorded_at, coalesce(o.headers, c.headers) AS headers,
+    coalesce(o.payload, c.payload) AS payload,
+    coalesce(o.payload_binary, c.payload_binary) AS payload_binary
 FROM onceward_deferral AS d
-JOIN onceward_outbox AS o ON o.seq = d.seq
+JOIN (SELECT coalesce(?6, (SELECT micros FROM onceward_clock)) AS now) AS t
+LEFT JOIN onceward_outbox AS o ON o.seq = d.seq
+LEFT JOIN onceward_case AS c
+    ON o.seq IS NULL AND c.seq = d.seq AND c.subscription = d.subscription
 WHERE d.subscription = ?1 AND d.slot = ?2 AND d.key = ?3 AND d.seq > ?4
+  AND coalesce(o.seq, c.seq) IS NOT NULL
 ORDER BY d.seq
 LIMIT ?5

@@ -1,4 +1,5 @@
--- One of kind held never overwrites: what is known of a message stays when it is read again.
+-- One of kind held never overwrites: what is known of a message stays when it is read again. Nor does
+-- one of kind running that knows of no failure, where one is known: it was released meanwhile.
 INSERT INTO onceward_deferral (
     subscription, seq, slot, key, kind, due_at, failures, deaths, waits, failure, first_at
 )
@@ -10,3 +11,5 @@ ON CONFLICT (seq, subscription) DO UPDATE
 SET kind = excluded.kind, due_at = excluded.due_at, failures = excluded.failures,
     deaths = excluded.deaths, waits = excluded.waits, failure = excluded.failure
 WHERE excluded.kind <> 'held'
+  AND NOT (excluded.kind = 'running' AND excluded.failure IS NULL
+           AND onceward_deferral.failure IS NOT NULL)

@@ -8,6 +8,6 @@ WHERE o.seq > ?2 AND o.type IN (SELECT value FROM json_each(?3))
   )
   AND NOT EXISTS (
       SELECT 1 FROM onceward_case AS c
-      WHERE c.seq = o.seq AND c.subscription = ?1 AND c.state = 'open'
+      WHERE c.seq = o.seq AND c.subscription = ?1
   )
 ORDER BY o.seq

@@ -8,6 +8,10 @@ SELECT
     (SELECT d.subscription FROM onceward_deferral AS d JOIN onceward_outbox AS o ON o.seq = d.seq
      WHERE o.recorded_at = l.recordedtime LIMIT 1) AS deferred,
     (SELECT c.case_id FROM onceward_case AS c
-     WHERE c.state = 'open' AND c.recorded_at = l.recordedtime LIMIT 1) AS cased
+     WHERE c.recorded_at = l.recordedtime
+       AND (c.state IN ('open', 'acknowledged') OR EXISTS (
+           SELECT 1 FROM onceward_deferral AS d
+           WHERE d.seq = c.seq AND d.subscription = c.subscription))
+     LIMIT 1) AS cased
 FROM (SELECT recordedtime FROM onceward_ledger ORDER BY rowid LIMIT 1) AS l
 WHERE l.recordedtime < coalesce(?2, (SELECT micros FROM onceward_clock)) - ?1 * 1000

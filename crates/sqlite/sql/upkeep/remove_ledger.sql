@@ -1,5 +1,5 @@
 -- Of the oldest those past their memory whose message cannot come again: no position is before it,
--- it is not deferred, and no open case has it.
+-- it is not deferred, and no case has it that is live or released.
 DELETE FROM onceward_ledger
 WHERE rowid IN (
     SELECT l.id FROM (
@@ -13,6 +13,8 @@ WHERE rowid IN (
       AND l.recordedtime NOT IN (
           SELECT o.recorded_at FROM onceward_deferral AS d JOIN onceward_outbox AS o ON o.seq = d.seq
           UNION ALL
-          SELECT c.recorded_at FROM onceward_case AS c WHERE c.state = 'open')
+          SELECT c.recorded_at FROM onceward_case AS c WHERE (c.state IN ('open', 'acknowledged') OR EXISTS (
+              SELECT 1 FROM onceward_deferral AS d
+              WHERE d.seq = c.seq AND d.subscription = c.subscription)))
     LIMIT ?3
 )

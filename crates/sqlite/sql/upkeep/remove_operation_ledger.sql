@@ -1,5 +1,5 @@
 -- Of the oldest those past their memory that no message can ask for: none that a position is
--- before, none deferred, none with an open case.
+-- before, none deferred, none with a case that is live or released.
 DELETE FROM onceward_operation_ledger
 WHERE rowid IN (
     SELECT l.id FROM (
@@ -12,6 +12,9 @@ WHERE rowid IN (
             AND (o.seq > (SELECT min(position_seq) FROM onceward_lane)
                  OR EXISTS (SELECT 1 FROM onceward_deferral AS d WHERE d.seq = o.seq)))
       AND l.identity NOT IN (
-          SELECT coalesce(c.operationid, c.id) FROM onceward_case AS c WHERE c.state = 'open')
+          SELECT coalesce(c.operationid, c.id) FROM onceward_case AS c
+          WHERE (c.state IN ('open', 'acknowledged') OR EXISTS (
+              SELECT 1 FROM onceward_deferral AS d
+              WHERE d.seq = c.seq AND d.subscription = c.subscription)))
     LIMIT ?3
 )

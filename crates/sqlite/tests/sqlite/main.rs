@@ -7,6 +7,7 @@ mod content;
 mod effects;
 mod errors;
 mod file;
+mod operate;
 mod processes;
 mod renewals;
 mod statements;

@@ -31,6 +31,11 @@ pub enum End {
         /// Why.
         reason: String,
     },
+    /// Somebody ended its case without it.
+    Resolved {
+        /// `discarded`, `waived` or `corrected`.
+        how: String,
+    },
     /// It waits: for its time, behind its key, or for a person.
     Deferred {
         /// `retry`, `held`, `running` or `operator`.
@@ -56,6 +61,9 @@ impl End {
             MessageState::Quarantined { reason, .. } => Self::Quarantined {
                 reason: reason.clone(),
             },
+            MessageState::Resolved { resolution, .. } => Self::Resolved {
+                how: resolution.as_str().to_owned(),
+            },
         }
     }
 
@@ -71,7 +79,7 @@ impl End {
     const fn distance(&self) -> u8 {
         match self {
             Self::Done | Self::Rejected | Self::Delivered => 0,
-            Self::Quarantined { .. } => 1,
+            Self::Quarantined { .. } | Self::Resolved { .. } => 1,
             Self::Deferred { .. } => 2,
             Self::Waiting => 3,
         }
@@ -85,6 +93,7 @@ impl fmt::Display for End {
             Self::Rejected => write!(f, "rejected"),
             Self::Delivered => write!(f, "delivered"),
             Self::Quarantined { reason } => write!(f, "quarantined: {reason}"),
+            Self::Resolved { how } => f.write_str(how),
             Self::Deferred { kind, reason } => match reason {
                 Some(reason) => write!(f, "deferred ({kind}): {reason}"),
                 None => write!(f, "deferred ({kind})"),

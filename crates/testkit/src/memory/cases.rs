@@ -28,6 +28,7 @@ impl Cases for MemoryStore {
                 .subscription
                 .is_none_or(|name| name == case.subscription)
                 && query.case_id.is_none_or(|id| id == case.case_id)
+                && is_as_asked(&query, case)
         });
         Ok(wanted.take(rows_max).cloned().collect())
     }
@@ -47,6 +48,7 @@ impl Cases for MemoryStore {
         let state = self.shared.state();
         let holding = state.tables.cases.values().filter(|case| {
             case.holds_key
+                && case.standing.state.is_live()
                 && case.subscription == query.subscription
                 && (first..=last).contains(&case.row.slot)
         });
@@ -59,4 +61,18 @@ impl Cases for MemoryStore {
         });
         Ok(held.collect())
     }
+}
+
+fn is_as_asked(query: &CaseQuery<'_>, case: &Case) -> bool {
+    let (standing, envelope) = (&case.standing, &case.row.envelope);
+    let is = |asked: Option<&str>, has: &str| asked.is_none_or(|asked| asked == has);
+    (query.states.is_empty() || query.states.contains(&standing.state))
+        && (query.owner.is_none() || query.owner == standing.owner.as_deref())
+        && is(query.fingerprint, &case.fingerprint)
+        && is(query.message_type, &envelope.message_type)
+        && is(query.key, envelope.key())
+        && query.opened_from.is_none_or(|from| case.opened_at >= from)
+        && query
+            .opened_before
+            .is_none_or(|before| case.opened_at < before)
 }

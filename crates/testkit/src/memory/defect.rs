@@ -39,11 +39,21 @@ pub enum Defect {
     TidyIgnoresPositions,
     /// Upkeep removes old ledger rows whether or not their messages can come again.
     TidyForgetsByAge,
+    /// Acting on a case that is over goes through.
+    ActsTwice,
+    /// What operators change is not to be seen in a survey.
+    RevisionStands,
+    /// A released message comes with the budget that it had used.
+    ReleasedWithOldBudget,
+    /// A released message is not found in its case's copy.
+    CopyForgotten,
+    /// Ages go on while a subscription is paused.
+    PausesCount,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 22] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -61,5 +71,10 @@ impl Defect {
         Self::CallersShareKeys,
         Self::TidyIgnoresPositions,
         Self::TidyForgetsByAge,
+        Self::ActsTwice,
+        Self::RevisionStands,
+        Self::ReleasedWithOldBudget,
+        Self::CopyForgotten,
+        Self::PausesCount,
     ];
 }

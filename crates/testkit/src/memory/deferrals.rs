@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use onceward_core::store::{
-    Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey, StoreError, StoreErrorKind,
+    Case, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey, StoreError, StoreErrorKind,
 };
 
 use super::writes::Deferred;
@@ -54,8 +54,19 @@ impl Deferrals for MemoryStore {
         }
         let rows = found.into_iter().take(request.rows_max as usize);
         rows.map(|deferred| {
-            let row = state.tables.log.get(&deferred.seq).cloned();
-            let row = row.ok_or_else(|| {
+            let copy = || {
+                let mut cases = state.tables.cases.values();
+                let is_its = |case: &&Case| {
+                    case.subscription == request.subscription && case.row.seq == deferred.seq
+                };
+                cases.find(is_its).map(|case| &case.row)
+            };
+            let row = state.tables.log.get(&deferred.seq);
+            let row = match self.shared.has(Defect::CopyForgotten) {
+                true => row,
+                false => row.or_else(copy),
+            };
+            let row = row.cloned().ok_or_else(|| {
                 let found = format!("row {} of a deferral is not in the log", deferred.seq);
                 let action = Operation::Deferrals.action();
                 StoreError::found(StoreErrorKind::Other, action, found)
@@ -64,7 +75,7 @@ impl Deferrals for MemoryStore {
                 row,
                 kind: deferred.kind,
                 due_in_ms: deferred.due_in_ms(now),
-                spent: deferred.spent(now),
+                spent: state.tables.spent(request.subscription, deferred, now),
                 failure: deferred.failure.clone(),
             })
         })

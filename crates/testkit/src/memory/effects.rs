@@ -226,6 +226,12 @@ impl MemoryStore {
                 seq: *seq,
             })?;
         }
+        for seq in request.clear_running {
+            connection.write(Write::ClearRunning {
+                subscription: subscription(),
+                seq: *seq,
+            })?;
+        }
         Ok(())
     }
 }

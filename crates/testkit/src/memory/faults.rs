@@ -45,6 +45,8 @@ pub enum Operation {
     Deferrals,
     /// Reading cases.
     Cases,
+    /// What operators do.
+    Operate,
     /// Accepting and answering.
     Accept,
     /// Migration and everything else about the tables.
@@ -78,6 +80,7 @@ impl Operation {
             Self::Leave => "leave",
             Self::Deferrals => "read deferrals",
             Self::Cases => "read cases",
+            Self::Operate => "act for an operator",
             Self::Accept => "accept",
             Self::Migrate => "migrate",
             Self::Declare => "declare a subscription",

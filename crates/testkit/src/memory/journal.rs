@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use onceward_core::store::DeferralKind;
+use onceward_core::store::{CaseState, DeferralKind};
 use onceward_core::{LedgerEntry, Position, Row, Spent, Timestamp};
 
 /// One write of a transaction, as the table has it afterwards.
@@ -59,6 +59,22 @@ pub enum Written {
         holds_key: bool,
         /// When the message was first deferred.
         first_deferred_at: Option<Timestamp>,
+    },
+    /// What an operator made of a case.
+    Acted {
+        /// Subscription.
+        subscription: String,
+        /// The message.
+        seq: u64,
+        /// Where the case stands.
+        state: CaseState,
+    },
+    /// A subscription was paused, or goes on.
+    Paused {
+        /// Subscription.
+        subscription: String,
+        /// Which of the two.
+        is_paused: bool,
     },
     /// A row of user code.
     Put {

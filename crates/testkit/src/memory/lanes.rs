@@ -3,8 +3,8 @@
 use onceward_core::Timestamp;
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
-    DeferralKind, Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, Survey,
-    Take, TakenLane,
+    DeferralKind, Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError,
+    SubscriptionState, Survey, Take, TakenLane,
 };
 
 use super::effects::fenced;
@@ -72,6 +72,15 @@ impl Lanes for MemoryStore {
                     lane: *number,
                     epoch: lane.epoch,
                     owner: lane.owner.clone(),
+                })
+                .collect(),
+            subscriptions: state
+                .subscriptions
+                .keys()
+                .map(|name| SubscriptionState {
+                    subscription: name.clone(),
+                    revision: state.tables.revisions.get(name).copied().unwrap_or(0),
+                    is_paused: state.tables.paused_since(name).is_some(),
                 })
                 .collect(),
         })

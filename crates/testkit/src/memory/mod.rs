@@ -42,6 +42,7 @@ mod fixture;
 mod journal;
 mod lanes;
 mod log;
+mod operate;
 mod schema;
 mod state;
 mod status;

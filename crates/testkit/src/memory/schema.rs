@@ -117,6 +117,14 @@ fn rename(state: &mut State, former: &str, name: &str) {
         };
         tables.ledger.insert(place, recorded);
     }
+    if let Some(revision) = tables.revisions.remove(former) {
+        tables.revisions.insert(name.to_owned(), revision);
+    }
+    for pause in &mut tables.pauses {
+        if pause.subscription == former {
+            pause.subscription = name.to_owned();
+        }
+    }
     for case in tables.cases.values_mut() {
         if case.subscription == former {
             case.subscription = name.to_owned();

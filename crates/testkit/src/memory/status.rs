@@ -2,8 +2,8 @@
 
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
-    Backlog, BacklogQuery, DeferralKind, DeferredCounts, LaneOwner, MessageState, MessageStatus,
-    OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferralKind, DeferredCounts, LaneOwner, MessageState,
+    MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
 };
 use onceward_core::{Identity, LedgerKey, Row, Timestamp};
 
@@ -62,6 +62,7 @@ impl Status for MemoryStore {
             deferred: DeferredCounts::default(),
             oldest_deferred_at: None,
             quarantined: 0,
+            paused_at: state.tables.paused_since(name),
             lanes: owners(&state, name, now),
             now,
         };
@@ -72,7 +73,9 @@ impl Status for MemoryStore {
             }
         }
         let cases = state.tables.cases.values();
-        backlog.quarantined = cases.filter(|case| case.subscription == name).count() as u64;
+        backlog.quarantined = cases
+            .filter(|case| case.subscription == name && case.standing.state.is_live())
+            .count() as u64;
         Ok(backlog)
     }
 }
@@ -94,7 +97,8 @@ fn stand(
     let tables = &state.tables;
     let is_its = |of: &str, seq: u64| of == name && seq == row.seq;
     let mut cases = tables.cases.values();
-    if let Some(case) = cases.find(|case| is_its(&case.subscription, case.row.seq)) {
+    let case = cases.find(|case| is_its(&case.subscription, case.row.seq));
+    if let Some(case) = case.filter(|case| case.standing.state.is_live()) {
         return MessageState::Quarantined {
             case_id: case.case_id,
             reason: case.reason.clone(),
@@ -104,7 +108,7 @@ fn stand(
         return MessageState::Deferred {
             kind: deferred.kind.as_str().to_owned(),
             due_at: deferred.due_at,
-            spent: deferred.spent(now),
+            spent: tables.spent(name, deferred, now),
             failure: deferred.failure.clone(),
         };
     }
@@ -118,6 +122,12 @@ fn stand(
             ending: recorded.entry.ending,
             finished_at: recorded.at,
             result: recorded.entry.result.as_deref().map(str::to_owned),
+        };
+    }
+    if let Some(case) = case.filter(|case| case.standing.state != CaseState::Replayed) {
+        return MessageState::Resolved {
+            case_id: case.case_id,
+            resolution: case.standing.state,
         };
     }
     if is_past(state, name, subscription, row) {

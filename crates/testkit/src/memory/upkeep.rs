@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onceward_core::store::{Retention, StoreError, StoreErrorKind, Upkeep, UpkeepReport};
+use onceward_core::store::{Case, Retention, StoreError, StoreErrorKind, Upkeep, UpkeepReport};
 use onceward_core::{Identity, LedgerKey, Row, Timestamp};
 
 use super::journal::Change;
@@ -90,7 +90,8 @@ fn tidy_log(
 }
 
 /// What may bring the message of a ledger row again, in words: its lane's position is not past it,
-/// it is deferred, or an open case has it. Then its record stays, however old.
+/// it is deferred, or a case has it that is live or
+/// released. Then its record stays, however old.
 fn brought_by(state: &State, place: &LedgerPlace) -> Option<String> {
     let subscription = state.subscriptions.get(&place.subscription)?;
     let identities = match place.is_operation {
@@ -105,7 +106,12 @@ fn brought_by(state: &State, place: &LedgerPlace) -> Option<String> {
     };
     let name = &place.subscription;
     let mut cases = state.tables.cases.values();
-    if let Some(case) = cases.find(|case| case.subscription == *name && is_its(&case.row)) {
+    let may_run = |case: &&Case| {
+        let deferral = (name.clone(), case.row.seq);
+        case.standing.state.is_live() || state.tables.deferrals.contains_key(&deferral)
+    };
+    let is_cased = |case: &&Case| case.subscription == *name && is_its(&case.row);
+    if let Some(case) = cases.find(|case| is_cased(case) && may_run(case)) {
         return Some(format!("case {}", case.case_id));
     }
     let row = state.tables.log.values().find(|row| {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::Written;
-use onceward_core::store::{Case, CaseState, Deferral, DeferralKind, NewCase};
+use onceward_core::case::fingerprint;
+use onceward_core::store::{AuditEntry, Case, Deferral, DeferralKind, NewCase, Standing};
 use onceward_core::{
     Digest, FailureRecord, Identity, LedgerEntry, LedgerKey, Row, Spent, Timestamp,
 };
@@ -20,9 +21,31 @@ pub(super) struct Tables {
     pub(super) cases: BTreeMap<i64, Case>,
     /// By caller and key.
     pub(super) accepted: BTreeMap<(String, String), Claim>,
+    pub(super) audit: Vec<AuditEntry>,
+    pub(super) pauses: Vec<Pause>,
+    /// By subscription; one without is at nought.
+    pub(super) revisions: BTreeMap<String, u64>,
     /// Rows of user code, by table and key.
     pub(super) user: BTreeMap<(String, String), String>,
     last_case: i64,
+}
+
+/// A pause of a subscription.
+#[derive(Clone, Debug)]
+pub(super) struct Pause {
+    pub(super) subscription: String,
+    pub(super) from: Timestamp,
+    pub(super) to: Option<Timestamp>,
+    /// Ages go on meanwhile; only with a defect.
+    pub(super) counts: bool,
+}
+
+impl Pause {
+    /// How much of it lies between two moments, in milliseconds.
+    fn overlap_ms(&self, since: Timestamp, until: Timestamp) -> i64 {
+        let to = self.to.unwrap_or(until).min(until);
+        to.millis_since(self.from.max(since)).max(0)
+    }
 }
 
 /// Which ledger table, and the unique key in it.
@@ -101,15 +124,6 @@ impl Deferred {
             _ => Some(self.due_in_ms(now).unwrap_or(0)),
         }
     }
-
-    /// The budget used, with the age as of now.
-    pub(super) fn spent(&self, now: Timestamp) -> Spent {
-        let age_ms = u64::try_from(now.millis_since(self.first_at)).unwrap_or(0);
-        Spent {
-            age_ms,
-            ..self.spent
-        }
-    }
 }
 
 /// What a deferral that is there keeps when it is written again.
@@ -142,11 +156,35 @@ pub(super) enum Write {
         subscription: String,
         seq: u64,
     },
+    ClearRunning {
+        subscription: String,
+        seq: u64,
+    },
     OpenCase {
         subscription: String,
         case: NewCase,
         at: Timestamp,
     },
+    /// What an operator made of a case.
+    Stand {
+        case_id: i64,
+        standing: Standing,
+    },
+    /// A deferral that takes the place of whatever is there.
+    Replace {
+        subscription: String,
+        deferred: Deferred,
+    },
+    /// The kind of a deferral becomes retry, due at a moment.
+    Resume {
+        subscription: String,
+        seq: u64,
+        at: Timestamp,
+    },
+    /// A pause begins, or ends where one is there.
+    Pause(Pause),
+    Revise(String),
+    Audit(AuditEntry),
     Accept((String, String), Claim),
     Put((String, String), String),
     /// A put of a key that was not there.
@@ -161,6 +199,8 @@ pub(super) enum Place {
     Ledger(LedgerPlace),
     Deferral(String, u64),
     Case(String, u64),
+    Standing(i64),
+    Pause(String),
     User((String, String)),
     Other,
 }
@@ -184,12 +224,23 @@ impl Write {
                 deferred,
                 ..
             } => Place::Deferral(subscription.clone(), deferred.seq),
-            Self::Clear { subscription, seq } => Place::Deferral(subscription.clone(), *seq),
+            Self::Clear { subscription, seq } | Self::ClearRunning { subscription, seq } => {
+                Place::Deferral(subscription.clone(), *seq)
+            }
             Self::OpenCase {
                 subscription, case, ..
             } => Place::Case(subscription.clone(), case.row.seq),
+            Self::Stand { case_id, .. } => Place::Standing(*case_id),
+            Self::Replace {
+                subscription,
+                deferred,
+            } => Place::Deferral(subscription.clone(), deferred.seq),
+            Self::Resume {
+                subscription, seq, ..
+            } => Place::Deferral(subscription.clone(), *seq),
+            Self::Pause(pause) => Place::Pause(pause.subscription.clone()),
             Self::Put(place, _) | Self::Insert(place, _) => Place::User(place.clone()),
-            Self::Accept(..) | Self::Delete(_) => Place::Other,
+            Self::Revise(_) | Self::Audit(_) | Self::Accept(..) | Self::Delete(_) => Place::Other,
         }
     }
 
@@ -246,6 +297,18 @@ impl Tables {
                     first_deferred_at: case.first_deferred_at,
                 }
             }
+            Place::Standing(case_id) => {
+                let case = self.cases.get(&case_id)?;
+                Written::Acted {
+                    subscription: case.subscription.clone(),
+                    seq: case.row.seq,
+                    state: case.standing.state,
+                }
+            }
+            Place::Pause(subscription) => Written::Paused {
+                is_paused: self.paused_since(&subscription).is_some(),
+                subscription,
+            },
             Place::User((table, key)) => {
                 let place = (table, key);
                 let value = self.user.get(&place)?.clone();
@@ -256,7 +319,8 @@ impl Tables {
         })
     }
 
-    /// Whether a write changes nothing: a deferral of kind held where there is one.
+    /// Whether a write changes nothing: a deferral of kind held where there is one, or one of kind
+    /// running that knows of no failure where one is known.
     pub(super) fn has_already(&self, write: &Write) -> bool {
         let Write::Defer {
             subscription,
@@ -267,9 +331,12 @@ impl Tables {
             return false;
         };
         let place = (subscription.clone(), deferred.seq);
-        deferred.kind == DeferralKind::Held
-            && keeps.from_held
-            && self.deferrals.contains_key(&place)
+        let Some(before) = self.deferrals.get(&place) else {
+            return false;
+        };
+        let knows_less = deferred.failure.is_none() && before.failure.is_some();
+        deferred.kind == DeferralKind::Held && keeps.from_held
+            || deferred.kind == DeferralKind::Running && knows_less
     }
 
     pub(super) fn apply(&mut self, write: Write) {
@@ -292,11 +359,46 @@ impl Tables {
             Write::Clear { subscription, seq } => {
                 self.deferrals.remove(&(subscription, seq));
             }
+            Write::ClearRunning { subscription, seq } => {
+                let place = (subscription, seq);
+                let found = self.deferrals.get(&place);
+                if found.is_some_and(|d| d.kind == DeferralKind::Running) {
+                    self.deferrals.remove(&place);
+                }
+            }
             Write::OpenCase {
                 subscription,
                 case,
                 at,
             } => self.open_case(subscription, case, at),
+            Write::Stand { case_id, standing } => {
+                if let Some(case) = self.cases.get_mut(&case_id) {
+                    case.standing = standing;
+                }
+            }
+            Write::Replace {
+                subscription,
+                deferred,
+            } => {
+                self.deferrals
+                    .insert((subscription, deferred.seq), deferred);
+            }
+            Write::Resume {
+                subscription,
+                seq,
+                at,
+            } => {
+                if let Some(deferred) = self.deferrals.get_mut(&(subscription, seq)) {
+                    deferred.kind = DeferralKind::Retry;
+                    deferred.due_at = Some(at);
+                }
+            }
+            Write::Pause(pause) => self.pause(pause),
+            Write::Revise(subscription) => *self.revisions.entry(subscription).or_default() += 1,
+            Write::Audit(entry) => {
+                let audit_id = self.audit.len() as i64 + 1;
+                self.audit.push(AuditEntry { audit_id, ..entry });
+            }
             Write::Accept(place, claim) => {
                 self.accepted.insert(place, claim);
             }
@@ -309,7 +411,6 @@ impl Tables {
         }
     }
 
-    /// One of kind held never overwrites: what is known of a message stays when it is read again.
     fn defer(&mut self, subscription: String, mut deferred: Deferred, keeps: Keeps) {
         deferred.written = self
             .deferrals
@@ -335,23 +436,56 @@ impl Tables {
         let before = self.cases.values().find(same);
         let first_deferred_at =
             first_deferred_at.or_else(|| before.and_then(|case| case.first_deferred_at));
-        let before = before.map(|case| case.case_id);
-        let case_id = before.unwrap_or_else(|| {
+        let standing = before.map(|case| case.standing.clone().opened_again());
+        let before = before.map(|case| (case.case_id, case.first_opened_at));
+        let (case_id, first_opened_at) = before.unwrap_or_else(|| {
             self.last_case += 1;
-            self.last_case
+            (self.last_case, at)
         });
         let case = Case {
+            key: new.key,
+            fingerprint: fingerprint(&subscription, &new.row.envelope.message_type, &new.failure),
+            first_opened_at,
             case_id,
             subscription,
             row: new.row,
             reason: new.reason,
             failure: new.failure,
             spent: new.spent,
-            state: CaseState::Open,
+            standing: standing.unwrap_or_default(),
             holds_key: new.holds_key,
             opened_at: at,
             first_deferred_at,
         };
         self.cases.insert(case_id, case);
+    }
+
+    fn pause(&mut self, pause: Pause) {
+        let is_its = |p: &&mut Pause| p.subscription == pause.subscription && p.to.is_none();
+        match self.pauses.iter_mut().find(is_its) {
+            Some(open) => open.to = Some(pause.from),
+            None => self.pauses.push(pause),
+        }
+    }
+
+    /// Since when a subscription is paused, if it is.
+    pub(super) fn paused_since(&self, subscription: &str) -> Option<Timestamp> {
+        let mut pauses = self.pauses.iter();
+        let open = pauses.find(|p| p.subscription == subscription && p.to.is_none());
+        open.map(|pause| pause.from)
+    }
+
+    /// The budget used of a deferred message, with the age as of now: pauses do not count.
+    pub(super) fn spent(&self, subscription: &str, deferred: &Deferred, now: Timestamp) -> Spent {
+        let pauses = self.pauses.iter();
+        let paused_ms: i64 = pauses
+            .filter(|pause| pause.subscription == subscription && !pause.counts)
+            .map(|pause| pause.overlap_ms(deferred.first_at, now))
+            .sum();
+        let age_ms = now.millis_since(deferred.first_at) - paused_ms;
+        Spent {
+            age_ms: u64::try_from(age_ms).unwrap_or(0),
+            ..deferred.spent
+        }
     }
 }

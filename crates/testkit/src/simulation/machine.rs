@@ -16,6 +16,7 @@ use super::checkers::{Checks, Violation};
 use super::defect::database;
 use super::handlers::subscription;
 use super::history::{Event, Step};
+use super::operator;
 use super::process::Process;
 use super::producers;
 use super::setup::{Fault, Setup};
@@ -233,6 +234,13 @@ impl Machine {
 
     fn calm_down(&mut self, now_ms: u64) {
         self.world.calm_down();
+        if self.world.setup.has(Fault::Operate) && self.is_registered() {
+            self.world.set_current("oper");
+            self.shop
+                .runtime
+                .block_on(operator::end_pauses(&self.world, &self.store));
+            self.world.set_current("-");
+        }
         for slot in &mut self.slots {
             slot.starts_at_ms = slot.starts_at_ms.min(now_ms);
             if let Some(running) = &mut slot.process {
@@ -285,6 +293,16 @@ impl Machine {
                     running.process.die("all are away");
                 }
             }
+        }
+        if self.strikes(Fault::Operate, 300, window_ms)
+            && !self.world.is_calm()
+            && self.is_registered()
+        {
+            self.world.set_current("oper");
+            self.shop
+                .runtime
+                .block_on(operator::act(&self.world, &self.store));
+            self.world.set_current("-");
         }
         if self.strikes(Fault::Retention, 700, window_ms) && self.is_registered() {
             let store = self.store.clone();

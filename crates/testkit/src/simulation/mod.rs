@@ -9,6 +9,7 @@ mod handlers;
 mod history;
 mod machine;
 mod messages;
+mod operator;
 mod process;
 mod producers;
 mod setup;

@@ -94,11 +94,13 @@ pub enum Fault {
     Absence,
     /// A message may be retried only for a short time.
     Age,
+    /// Operators act on cases, on what waits for a person, on subscriptions.
+    Operate,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Crash,
         Self::Linger,
         Self::Pause,
@@ -113,6 +115,7 @@ impl Fault {
         Self::Producer,
         Self::Absence,
         Self::Age,
+        Self::Operate,
     ];
 
     /// The name used on the command line.
@@ -133,6 +136,7 @@ impl Fault {
             Self::Producer => "producer",
             Self::Absence => "absence",
             Self::Age => "age",
+            Self::Operate => "operate",
         }
     }
 }
@@ -265,12 +269,20 @@ impl Setup {
         }
         roles.sort_unstable();
         let share = rng.u32(2..9);
-        // The age is drawn apart, so that a seed's other choices are what they were without it.
-        let drawn = Fault::ALL.into_iter().filter(|fault| *fault != Fault::Age);
+        // What came later is drawn apart, so that a seed's other choices are what they were
+        // without it.
+        let later = [Fault::Age, Fault::Operate];
+        let drawn = Fault::ALL
+            .into_iter()
+            .filter(|fault| !later.contains(fault));
         let mut faults: Vec<Fault> = drawn.filter(|_| rng.u32(..8) < share).collect();
         let mut age = Rng::with_seed(seed ^ 0xa6e0_0000);
         if age.u32(..3) == 0 {
             faults.push(Fault::Age);
+        }
+        let mut operate = Rng::with_seed(seed ^ 0x0b5e_7a7e);
+        if operate.u32(..8) < 5 {
+            faults.push(Fault::Operate);
         }
         Self {
             seed,

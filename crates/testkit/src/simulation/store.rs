@@ -359,6 +359,32 @@ impl Cases for SimStore {
     }
 }
 
+impl Operate for SimStore {
+    async fn act_on_case(&self, request: ActOnCase<'_>) -> Result<Standing, StoreError> {
+        self.through("act_on_case", self.inner.act_on_case(request))
+            .await
+    }
+
+    async fn resume_deferred(&self, request: ResumeDeferred<'_>) -> Result<u64, StoreError> {
+        self.through("resume_deferred", self.inner.resume_deferred(request))
+            .await
+    }
+
+    async fn set_pause(&self, request: SetPause<'_>) -> Result<(), StoreError> {
+        self.through("set_pause", self.inner.set_pause(request))
+            .await
+    }
+
+    async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
+        self.through("history", self.inner.history(query)).await
+    }
+
+    async fn case_groups(&self, query: GroupQuery<'_>) -> Result<Vec<CaseGroup>, StoreError> {
+        self.through("case_groups", self.inner.case_groups(query))
+            .await
+    }
+}
+
 impl Acceptance for SimStore {
     async fn accept(
         &self,

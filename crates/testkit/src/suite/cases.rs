@@ -1,11 +1,13 @@
 //! Quarantine: a case keeps what a person needs.
 
-use onceward_core::store::{CaseQuery, CaseState, DeferralKind, HeldKeysQuery, NewCase, Settle};
+use onceward_core::case::fingerprint;
+use onceward_core::store::{CaseQuery, DeferralKind, HeldKeysQuery, NewCase, Settle, Standing};
 use onceward_core::{Class, Payload, Spent};
 
 use super::seams::*;
 use super::steps::{
-    ALL_SLOTS, SUB, append_rows, case, defer, deferral, failure, message, messages, nothing, settle,
+    ALL_SLOTS, SUB, TYPE, append_rows, case, defer, deferral, failure, message, messages, nothing,
+    settle,
 };
 use super::{CaseResult, Fixture};
 
@@ -27,6 +29,7 @@ pub async fn a_case_keeps_everything<F: Fixture>(fixture: &F) -> CaseResult {
             age_ms: 86_400_000,
         },
         holds_key: false,
+        key: row.envelope.key().to_owned(),
         row: row.clone(),
     };
     settle(
@@ -45,7 +48,10 @@ pub async fn a_case_keeps_everything<F: Fixture>(fixture: &F) -> CaseResult {
     assert_eq!(found.reason, written.reason);
     assert_eq!(found.failure, written.failure);
     assert_eq!(found.spent, written.spent);
-    assert_eq!(found.state, CaseState::Open);
+    assert_eq!(found.standing, Standing::default());
+    let print = fingerprint(SUB, TYPE, &written.failure);
+    assert_eq!(found.fingerprint, print);
+    assert_eq!(found.first_opened_at, found.opened_at);
     assert!(!found.holds_key);
     assert_eq!(found.first_deferred_at, None);
     Ok(())

@@ -402,3 +402,36 @@ pub async fn deferrals_of_subscriptions_are_apart<F: Fixture>(fixture: &F) -> Ca
     );
     Ok(())
 }
+
+/// A mark that a message runs may be written, and cleared again, after its case was there: not in
+/// the place of what an operator made of the case meanwhile.
+pub async fn what_was_released_meanwhile_is_neither_overwritten_nor_cleared<F: Fixture>(
+    fixture: &F,
+) -> CaseResult {
+    let store = fixture.store();
+    let rows = append_rows(store, &messages(1, 2)).await?;
+    let released = Deferral {
+        failure: Some(failure(Class::Transient)),
+        ..deferral(&rows[0], DeferralKind::Retry, Some(0))
+    };
+    defer(store, &[released]).await?;
+    let marks = [&rows[0], &rows[1]].map(|row| deferral(row, DeferralKind::Running, None));
+    defer(store, &marks).await?;
+    assert_eq!(load(store, &rows[0]).await?[0].kind, DeferralKind::Retry);
+    assert_eq!(load(store, &rows[1]).await?[0].kind, DeferralKind::Running);
+    let over = Settle {
+        clear_running: &[rows[0].seq, rows[1].seq],
+        ..nothing()
+    };
+    settle(store, over).await?;
+    assert_eq!(load(store, &rows[0]).await?.len(), 1);
+    assert!(load(store, &rows[1]).await?.is_empty());
+    // One that knows of the failure is the message's own: it started again.
+    let started = Deferral {
+        failure: Some(failure(Class::Transient)),
+        ..deferral(&rows[0], DeferralKind::Running, None)
+    };
+    defer(store, &[started]).await?;
+    assert_eq!(load(store, &rows[0]).await?[0].kind, DeferralKind::Running);
+    Ok(())
+}

@@ -103,6 +103,7 @@ macro_rules! store_suite_cases {
                 the_age_counts_from_the_first_time
                 holding_overwrites_nothing
                 clearing_removes_just_that
+                what_was_released_meanwhile_is_neither_overwritten_nor_cleared
                 clearing_rolls_back_too
                 pages_of_a_key_go_on_after_a_sequence
                 held_keys_count_and_tell_when_the_first_is_due
@@ -117,6 +118,27 @@ macro_rules! store_suite_cases {
                 a_second_case_for_a_message_replaces_the_first
                 the_first_deferral_is_remembered
                 only_holding_cases_hold_their_key
+            }
+            operate {
+                a_case_gets_an_owner_and_a_date
+                notes_stay_in_their_order
+                what_is_refused_leaves_no_trace
+                two_at_once_act_once
+                a_released_message_is_first_of_its_key_again
+                a_released_message_waits_behind_what_it_waited_behind
+                what_comes_back_is_a_regression
+                giving_up_lets_the_key_go
+            }
+            operate_subscriptions {
+                what_waits_for_a_person_is_due_again
+                a_pause_is_seen_and_ends
+                no_age_counts_in_a_pause
+                what_changes_work_raises_the_revision
+                the_history_is_asked_in_pages
+                cases_are_found_by_what_they_are
+                cases_are_grouped_by_their_cause
+                a_released_message_outlives_its_row
+                a_pause_goes_along_with_a_new_name
             }
             acceptance {
                 the_first_does_the_work_and_the_next_gets_the_answer

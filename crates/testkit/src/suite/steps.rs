@@ -333,6 +333,7 @@ pub(super) fn deferral(row: &Row, kind: DeferralKind, due_in_ms: Option<u64>) ->
 /// A case of a row.
 pub(super) fn case(row: &Row, reason: &str) -> NewCase {
     NewCase {
+        key: row.envelope.key().to_owned(),
         row: row.clone(),
         reason: reason.to_owned(),
         failure: failure(Class::Permanent),

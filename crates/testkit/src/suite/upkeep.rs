@@ -15,7 +15,7 @@ use super::{CaseResult, Fixture, allows};
 const DAY_MS: u64 = 86_400_000;
 
 /// Tidies until nothing more is to be done, and adds up what was.
-async fn tidy_all<S: Store>(store: &S) -> Result<UpkeepReport, StoreError> {
+pub(super) async fn tidy_all<S: Store>(store: &S) -> Result<UpkeepReport, StoreError> {
     let mut sum = UpkeepReport::default();
     for _ in 0..100 {
         let round = store.tidy(Retention::default()).await?;
@@ -31,7 +31,7 @@ async fn tidy_all<S: Store>(store: &S) -> Result<UpkeepReport, StoreError> {
 }
 
 /// Rows, and a subscription of which every lane stands at the head behind them.
-async fn all_read<F: Fixture>(fixture: &F) -> Result<(Vec<Row>, Position), StoreError> {
+pub(super) async fn all_read<F: Fixture>(fixture: &F) -> Result<(Vec<Row>, Position), StoreError> {
     let store = fixture.store();
     register(store, SUB).await?;
     let rows = append_rows(store, &messages(1, 5)).await?;
@@ -131,7 +131,7 @@ pub async fn the_ledger_keeps_its_memory_and_no_longer<F: Fixture>(fixture: &F) 
 }
 
 /// Which of the ledgers knows a row's effect: by message, by operation.
-async fn remembers<S: Store>(store: &S, row: &Row) -> Result<[bool; 2], StoreError> {
+pub(super) async fn remembers<S: Store>(store: &S, row: &Row) -> Result<[bool; 2], StoreError> {
     let mut found = [false; 2];
     for (is_known, identity) in found
         .iter_mut()
@@ -144,7 +144,7 @@ async fn remembers<S: Store>(store: &S, row: &Row) -> Result<[bool; 2], StoreErr
 }
 
 /// Records the effect of a row in both ledgers.
-async fn record_both<S: Store>(store: &S, row: &Row) -> Result<(), StoreError> {
+pub(super) async fn record_both<S: Store>(store: &S, row: &Row) -> Result<(), StoreError> {
     for identity in [Identity::Message, Identity::Operation] {
         record(store, identity, &[entry(row, identity)]).await?;
     }

@@ -27,7 +27,7 @@ pub struct EndState {
 
 fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
     let place = (role, seq);
-    let case = facts.cases.get(&place);
+    let case = facts.cases.get(&place).filter(|case| !case.is_replayed());
     let deferral = facts.deferrals.get(&place);
     let recorded = facts.done.get(&(role, identity(role, &message.row)));
     let is_waiting =
@@ -80,7 +80,7 @@ fn is_held(facts: &Facts, role: Role, seq: u64, message: &Message) -> bool {
     };
     let mut cases = facts.cases.iter();
     let mut deferrals = facts.deferrals.iter();
-    cases.any(|((of, other), case)| *of == role && case.holds_key && is_of_key(*other))
+    cases.any(|((of, other), case)| *of == role && case.is_holding() && is_of_key(*other))
         || deferrals.any(|((of, other), deferral)| {
             *of == role && deferral.kind == DeferralKind::Operator && is_of_key(*other)
         })
@@ -133,7 +133,7 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
     let of = identity(role, &message.row);
     let state = end_of(facts, role, seq, message);
     let is_copied = is_copy(facts, role, seq, message);
-    let has_case = facts.cases.contains_key(&(role, seq));
+    let has_case = facts.has_case(role, seq);
     let has_record = facts.done.contains_key(&(role, of.clone()));
     let is_twofold = has_case && has_record && role != Role::Notice && !is_copied;
     if is_twofold {
@@ -177,6 +177,12 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
         (_, Some(Trouble::Schema)) => vec!["schema"],
         (_, Some(Trouble::Rejected)) => vec!["rejected"],
         (_, Some(Trouble::Operator)) => vec!["operator"],
+        // A probe whose answer is lost is an attempt as well.
+        (Role::Carrier, Some(Trouble::Ambiguous | Trouble::TimeOut | Trouble::Panic))
+            if facts.setup.has(Fault::Lost) =>
+        {
+            vec!["done", "attempts_exhausted"]
+        }
         (Role::Carrier, Some(Trouble::Ambiguous | Trouble::TimeOut | Trouble::Panic)) => {
             vec!["done"]
         }
@@ -206,8 +212,8 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
             ends.push("done");
         }
     }
-    if role == Role::Notice && (setup.has(Fault::Refuse) || setup.has(Fault::Hang)) {
-        // It was recorded as tried; then the database refused.
+    if role == Role::Notice && (setup.has(Fault::Refuse) || may_idle) {
+        // It was recorded as tried; then the database refused, or ended its transaction.
         ends.push("at_most_once_failed");
     }
     ends

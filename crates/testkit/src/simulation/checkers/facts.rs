@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onceward_core::store::DeferralKind;
+use onceward_core::store::{CaseState, DeferralKind};
 use onceward_core::{Ending, LedgerEntry, Position, Row, Snapshot, Spent, Timestamp};
 
 use crate::memory::{Change, Written};
@@ -35,6 +35,19 @@ pub(super) struct Case {
     pub(super) reason: String,
     pub(super) spent: Spent,
     pub(super) holds_key: bool,
+    pub(super) state: CaseState,
+}
+
+impl Case {
+    /// Whether it holds its key.
+    pub(super) const fn is_holding(&self) -> bool {
+        self.holds_key && self.state.is_live()
+    }
+
+    /// Whether its message went back into the flow: it ends like any other.
+    pub(super) fn is_replayed(&self) -> bool {
+        self.state == CaseState::Replayed
+    }
 }
 
 /// A member of the fleet.
@@ -77,6 +90,8 @@ pub(super) struct Facts {
     pub(super) deaths: BTreeMap<(Role, u64), u32>,
     /// Age of a deferred message when it was loaded last.
     pub(super) loaded_ages: BTreeMap<(Role, u64), u64>,
+    /// Subscription, from, and to if it is over.
+    pauses: Vec<(Role, Timestamp, Option<Timestamp>)>,
 }
 
 /// What identifies an effect of a row.
@@ -139,6 +154,7 @@ impl Facts {
             open: BTreeSet::new(),
             deaths: BTreeMap::new(),
             loaded_ages: BTreeMap::new(),
+            pauses: Vec::new(),
         }
     }
 
@@ -172,13 +188,29 @@ impl Facts {
         let Some(message) = self.messages.get(&seq) else {
             return false;
         };
-        self.cases.contains_key(&(role, seq))
+        self.has_case(role, seq)
             || match role {
                 Role::Mail => self.is_delivered(seq),
                 _ => self
                     .done
                     .contains_key(&(role, identity(role, &message.row))),
             }
+    }
+
+    /// Whether a message ended with a case.
+    pub(super) fn has_case(&self, role: Role, seq: u64) -> bool {
+        let case = self.cases.get(&(role, seq));
+        case.is_some_and(|case| !case.is_replayed())
+    }
+
+    /// How long a subscription was paused between two moments, in milliseconds.
+    pub(super) fn paused_ms(&self, role: Role, from: Timestamp, to: Timestamp) -> i64 {
+        let its = self.pauses.iter().filter(|pause| pause.0 == role);
+        let overlaps = its.map(|(_, paused, resumed)| {
+            let end = resumed.map_or(to, |resumed| resumed.min(to));
+            end.millis_since((*paused).max(from)).max(0)
+        });
+        overlaps.sum()
     }
 
     fn is_delivered(&self, seq: u64) -> bool {
@@ -247,6 +279,7 @@ impl Facts {
             } => {
                 for written in writes {
                     self.learn_write(written, *last_seq);
+                    self.learn_pause(written, step.now);
                 }
                 for effect in self.effects_of(writes) {
                     if let Some(message) = self.messages.get(&effect.seq) {
@@ -345,6 +378,24 @@ impl Facts {
         }
     }
 
+    fn learn_pause(&mut self, written: &Written, now: Timestamp) {
+        let Written::Paused {
+            subscription,
+            is_paused,
+        } = written
+        else {
+            return;
+        };
+        let Some(role) = role(subscription) else {
+            return;
+        };
+        if *is_paused {
+            self.pauses.push((role, now, None));
+        } else if let Some(open) = self.pauses.iter_mut().rfind(|pause| pause.0 == role) {
+            open.2 = Some(now);
+        }
+    }
+
     fn learn_write(&mut self, written: &Written, last_seq: u64) {
         match written {
             Written::Appended(row) => {
@@ -423,12 +474,25 @@ impl Facts {
                         reason: reason.clone(),
                         spent: *spent,
                         holds_key: *holds_key,
+                        state: CaseState::Open,
                     };
                     self.cases.insert((role, *seq), case);
                     self.refresh(role, *seq);
                 }
             }
-            Written::Put { .. } => {}
+            Written::Acted {
+                subscription,
+                seq,
+                state,
+            } => {
+                if let Some(role) = role(subscription) {
+                    if let Some(case) = self.cases.get_mut(&(role, *seq)) {
+                        case.state = *state;
+                    }
+                    self.refresh(role, *seq);
+                }
+            }
+            Written::Paused { .. } | Written::Put { .. } => {}
         }
     }
 }

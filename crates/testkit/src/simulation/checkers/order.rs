@@ -113,7 +113,7 @@ fn in_order(facts: &Facts, effect: Effect, settled: &BTreeSet<(Role, u64)>) -> F
             continue;
         }
         if let Some(case) = facts.cases.get(&(role, *seq)) {
-            if case.holds_key {
+            if case.is_holding() {
                 let message = format!(
                     "message {} had its effect in {} although the case of {seq} holds its key",
                     effect.seq,
@@ -121,7 +121,10 @@ fn in_order(facts: &Facts, effect: Effect, settled: &BTreeSet<(Role, u64)>) -> F
                 );
                 return Err(("key-order", message));
             }
-            continue;
+            // Released where it held its key, it comes before the others; else after them.
+            if !(case.holds_key && case.is_replayed()) {
+                continue;
+            }
         }
         let same = identity(role, &earlier.row) == identity(role, &message.row);
         if !same && !facts.is_finished(role, *seq) && !settled.contains(&(role, *seq)) {

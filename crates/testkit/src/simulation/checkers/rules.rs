@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onceward_core::Timestamp;
-use onceward_core::store::DeferralKind;
+use onceward_core::store::{CaseState, DeferralKind};
+use onceward_core::{Spent, Timestamp};
 
 use super::Found;
 use super::facts::{Facts, identity, identity_of_entry, is_past, role};
@@ -18,9 +18,10 @@ pub(super) fn before(facts: &Facts, step: &Step) -> Found {
             if let Some(member) = member {
                 fence(facts, member, writes)?;
             }
+            let released = released(writes);
             writes
                 .iter()
-                .try_for_each(|written| budget(facts, written))?;
+                .try_for_each(|written| budget(facts, written, &released))?;
             writes
                 .iter()
                 .try_for_each(|written| first_time(facts, written))
@@ -163,7 +164,20 @@ fn lease(facts: &Facts, step: &Step, from: &str, subscription: &str, lane: u16) 
     Ok(())
 }
 
-fn budget(facts: &Facts, written: &Written) -> Found {
+/// Messages that a commit releases from their cases.
+fn released(writes: &[Written]) -> BTreeSet<(&str, u64)> {
+    let acted = writes.iter().filter_map(|written| match written {
+        Written::Acted {
+            subscription,
+            seq,
+            state: CaseState::Replayed,
+        } => Some((subscription.as_str(), *seq)),
+        _ => None,
+    });
+    acted.collect()
+}
+
+fn budget(facts: &Facts, written: &Written, released: &BTreeSet<(&str, u64)>) -> Found {
     let (subscription, seq, spent, kind, end) = match written {
         Written::Deferred {
             subscription,
@@ -184,15 +198,27 @@ fn budget(facts: &Facts, written: &Written) -> Found {
     let Some(role) = role(subscription) else {
         return Ok(());
     };
+    let case = facts.cases.get(&(role, seq));
+    // The same case again, after it was released: its record's answer was lost.
+    if kind.is_none() && case.is_some_and(|case| case.spent == spent) {
+        return Ok(());
+    }
     let known = facts.deferrals.get(&(role, seq)).map(|d| d.spent);
     // The same case again: its record's answer was lost.
-    let known = known.or_else(|| facts.cases.get(&(role, seq)).map(|case| case.spent));
+    let known = known.or_else(|| case.map(|case| case.spent));
     let before = known.unwrap_or_default();
     let wrong = |what: &str| {
         let message =
             format!("message {seq} of {subscription}: {what}: {before:?}, then {spent:?}");
         Err(("budget", message))
     };
+    if released.contains(&(subscription.as_str(), seq)) {
+        let is_fresh = spent == Spent::default() && kind == Some(DeferralKind::Retry);
+        return match is_fresh {
+            true => Ok(()),
+            false => wrong("released with what it had used before"),
+        };
+    }
     let max = facts.setup.retry.attempts_max;
     let attempts = spent.failures + spent.deaths;
     if attempts > max + spent.deaths.saturating_sub(1) {
@@ -258,7 +284,10 @@ fn age(facts: &Facts, step: &Step, subscription: &str, seq: u64, age_ms: u64) ->
     let Some(deferral) = deferral else {
         return Ok(());
     };
-    let expected = u64::try_from(step.now.millis_since(deferral.first_at)).unwrap_or(0);
+    let paused_ms =
+        role(subscription).map_or(0, |role| facts.paused_ms(role, deferral.first_at, step.now));
+    let expected = step.now.millis_since(deferral.first_at) - paused_ms;
+    let expected = u64::try_from(expected).unwrap_or(0);
     if age_ms != expected {
         let message = format!("message {seq} of {subscription} is {expected} ms old, not {age_ms}");
         return Err(("age", message));

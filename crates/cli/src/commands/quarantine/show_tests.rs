@@ -1,4 +1,4 @@
-use onceward_core::store::CaseState;
+use onceward_core::store::Standing;
 use onceward_core::{Envelope, Failure, Spent, Timestamp};
 
 use super::*;
@@ -28,7 +28,10 @@ fn case() -> Case {
             .with_source(inner)
             .record(),
         spent: Spent::default(),
-        state: CaseState::Open,
+        key: "o1".into(),
+        standing: Standing::default(),
+        fingerprint: "00".into(),
+        first_opened_at: Timestamp::from_micros(0),
         holds_key: true,
         opened_at: Timestamp::from_micros(0),
         first_deferred_at: None,

@@ -1,15 +1,15 @@
-//! `onceward quarantine`.
+//! `onceward quarantine show`: one case with its history; payloads only where asked for.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clap::{Args, Subcommand};
-use onceward_core::store::{Case, CaseQuery, Cases};
+use clap::Args;
+use onceward_core::store::{AuditEntry, Case, CaseQuery, Cases, HistoryQuery, Operate};
 use onceward_core::{Payload, Row};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Code, Error};
-use crate::output::{Output, age, align_right, now, table};
+use crate::output::{Output, age, now, plain};
 use crate::store::Opened;
 
 /// Attributes that are shown without `--reveal`: they are the standard's, not the producer's own.
@@ -23,29 +23,8 @@ const OPEN_ATTRIBUTES: [&str; 7] = [
     "tracestate",
 ];
 
-/// What to do with cases.
-#[derive(Debug, Subcommand)]
-pub enum QuarantineCommand {
-    /// List the cases, oldest first
-    List(ListArgs),
-    /// Show one case; payload, attributes and details of errors only with --reveal
-    Show(ShowArgs),
-}
-
-/// Options of `quarantine list`.
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// Only cases of this subscription
-    #[arg(long, value_name = "NAME")]
-    subscription: Option<String>,
-    /// Only cases with a higher number
-    #[arg(long, value_name = "CASE", default_value_t = 0)]
-    after: i64,
-    /// Most cases
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    limit: u32,
-}
+/// Most rows of a case's history that are shown.
+const HISTORY_MAX: u32 = 1_000;
 
 /// Options of `quarantine show`.
 #[derive(Debug, Args)]
@@ -58,73 +37,11 @@ pub struct ShowArgs {
     reveal: bool,
 }
 
-/// Runs a command on cases.
-///
-/// # Errors
-/// When the store or standard output fails, or there is no such case.
-pub async fn run<S: Cases>(
-    opened: Opened<'_, S>,
-    output: Output,
-    command: &QuarantineCommand,
-) -> Result<(), Error> {
-    match command {
-        QuarantineCommand::List(args) => list(opened, output, args).await,
-        QuarantineCommand::Show(args) => show(opened, output, args).await,
-    }
-}
-
-async fn list<S: Cases>(
-    opened: Opened<'_, S>,
-    output: Output,
-    args: &ListArgs,
-) -> Result<(), Error> {
-    let query = CaseQuery {
-        subscription: args.subscription.as_deref(),
-        after_case_id: args.after,
-        rows_max: args.limit,
-        case_id: None,
-    };
-    let cases = opened.check(opened.store.cases(query).await)?;
-    if output.is_json() {
-        let items: Vec<Value> = cases.iter().map(|case| case_json(case, false)).collect();
-        return output.json(&json!({ "cases": items }));
-    }
-    if cases.is_empty() {
-        output.say("no cases");
-        return Ok(());
-    }
-    let mut rows = table(&[
-        "CASE",
-        "SUBSCRIPTION",
-        "TYPE",
-        "SUBJECT",
-        "REASON",
-        "ATTEMPTS",
-        "HOLDS KEY",
-        "OPENED",
-    ]);
-    let now = now();
-    for case in &cases {
-        rows.add_row([
-            case.case_id.to_string(),
-            case.subscription.clone(),
-            case.row.envelope.message_type.clone(),
-            case.row.envelope.aggregate_id.clone(),
-            case.reason.clone(),
-            attempts(case).to_string(),
-            if case.holds_key { "yes" } else { "no" }.to_owned(),
-            format!("{} ago", age(now.millis_since(case.opened_at))),
-        ]);
-    }
-    align_right(&mut rows, &[0, 5]);
-    output.table(&rows)
-}
-
-fn attempts(case: &Case) -> u32 {
+pub(super) fn attempts(case: &Case) -> u32 {
     case.spent.failures.saturating_add(case.spent.deaths)
 }
 
-async fn show<S: Cases>(
+pub(super) async fn show<S: Cases + Operate>(
     opened: Opened<'_, S>,
     output: Output,
     args: &ShowArgs,
@@ -139,11 +56,20 @@ async fn show<S: Cases>(
         let message = format!("there is no case {}", args.case_id);
         return Err(Error::new(Code::NotFound, message));
     };
+    let query = HistoryQuery {
+        case_id: Some(args.case_id),
+        rows_max: HISTORY_MAX,
+        ..HistoryQuery::default()
+    };
+    let history = opened.check(opened.store.history(query).await)?;
     if output.is_json() {
-        return show_json(output, &case, args.reveal);
+        return show_json(output, &case, &history, args.reveal);
     }
     for (name, text) in lines(&case, args.reveal) {
         output.line(&format!("{name:<18} {text}"))?;
+    }
+    for entry in &history {
+        output.line(&format!("{:<18} {}", "history", history_line(entry)))?;
     }
     if !args.reveal {
         output.say("payload, attributes and details are withheld; --reveal shows them");
@@ -158,7 +84,7 @@ fn lines(case: &Case, reveal: bool) -> Vec<(&'static str, String)> {
     let since = |then| format!("{then} ({} ago)", age(now.millis_since(then)));
     let mut lines = vec![
         ("case", case.case_id.to_string()),
-        ("state", case.state.as_str().to_owned()),
+        ("state", standing_text(case)),
         ("subscription", case.subscription.clone()),
         ("reason", case.reason.clone()),
         (
@@ -172,7 +98,17 @@ fn lines(case: &Case, reveal: bool) -> Vec<(&'static str, String)> {
             if case.holds_key { "yes" } else { "no" }.to_owned(),
         ),
         ("opened", since(case.opened_at)),
+        ("fingerprint", case.fingerprint.clone()),
     ];
+    if case.opened_at != case.first_opened_at {
+        lines.push(("first opened", since(case.first_opened_at)));
+    }
+    if let Some(owner) = &case.standing.owner {
+        lines.push(("owner", plain(owner)));
+    }
+    if let Some(due_at) = case.standing.due_at {
+        lines.push(("due", due_at.to_string()));
+    }
     if let Some(first) = case.first_deferred_at {
         lines.push(("first deferred", since(first)));
     }
@@ -200,21 +136,60 @@ fn lines(case: &Case, reveal: bool) -> Vec<(&'static str, String)> {
     lines
 }
 
+fn standing_text(case: &Case) -> String {
+    let standing = &case.standing;
+    let mut text = standing.state.as_str().to_owned();
+    if standing.replays > 0 {
+        text.push_str(&format!(", replayed {}x", standing.replays));
+    }
+    if standing.regressions > 0 {
+        text.push_str(&format!(", back {}x", standing.regressions));
+    }
+    text
+}
+
+/// One action for people: when, who, what, and why.
+fn history_line(entry: &AuditEntry) -> String {
+    let why = entry.why.as_deref().map(|why| format!(": {}", plain(why)));
+    let (at, who) = (entry.acted_at, plain(&entry.who));
+    format!("{at}  {who}  {}{}", entry.action, why.unwrap_or_default())
+}
+
+/// One action for programs.
+fn entry_json(entry: &AuditEntry) -> Value {
+    let account = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
+    json!({
+        "audit_id": entry.audit_id,
+        "acted_at": entry.acted_at,
+        "who": entry.who,
+        "action": entry.action,
+        "why": entry.why,
+        "before": account(&entry.before),
+        "after": account(&entry.after),
+    })
+}
+
 /// A case without its data.
-fn case_json(case: &Case, reveal: bool) -> Value {
+pub(super) fn case_json(case: &Case, reveal: bool) -> Value {
     let mut failure = case.failure.clone();
     if !reveal {
         failure.detail = None;
     }
     json!({
         "case_id": case.case_id,
-        "state": case.state.as_str(),
+        "state": case.standing.state,
+        "owner": case.standing.owner,
+        "due_at": case.standing.due_at,
+        "replays": case.standing.replays,
+        "regressions": case.standing.regressions,
+        "fingerprint": case.fingerprint,
         "subscription": case.subscription,
         "reason": case.reason,
         "failure": failure,
         "spent": case.spent,
         "attempts": attempts(case),
         "holds_key": case.holds_key,
+        "first_opened_at": case.first_opened_at,
         "opened_at": case.opened_at,
         "opened_age_ms": now().millis_since(case.opened_at).max(0),
         "first_deferred_at": case.first_deferred_at,
@@ -250,11 +225,17 @@ fn message_json(row: &Row, reveal: bool) -> Value {
 }
 
 /// One case with its data as they were sent: a value would not keep the spelling of its numbers.
-fn show_json(output: Output, case: &Case, reveal: bool) -> Result<(), Error> {
+fn show_json(
+    output: Output,
+    case: &Case,
+    history: &[AuditEntry],
+    reveal: bool,
+) -> Result<(), Error> {
     #[derive(serde::Serialize)]
     struct Shown<'a> {
         #[serde(flatten)]
         case: &'a Map<String, Value>,
+        history: Vec<Value>,
         #[serde(skip_serializing_if = "Option::is_none")]
         data: Option<&'a RawValue>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -266,6 +247,7 @@ fn show_json(output: Output, case: &Case, reveal: bool) -> Result<(), Error> {
     let empty = Map::new();
     let mut shown = Shown {
         case: value.as_object().unwrap_or(&empty),
+        history: history.iter().map(entry_json).collect(),
         data: None,
         data_text: None,
         data_base64: None,
@@ -284,5 +266,5 @@ fn show_json(output: Output, case: &Case, reveal: bool) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-#[path = "quarantine_tests.rs"]
+#[path = "show_tests.rs"]
 mod tests;

@@ -1,0 +1,174 @@
+use super::*;
+use crate::failure::Class;
+
+const BY: Actor<'_> = Actor {
+    who: "ada",
+    why: Some("the carrier says so"),
+};
+const WITHOUT_REASON: Actor<'_> = Actor {
+    who: "ada",
+    why: None,
+};
+
+fn standing(state: CaseState) -> Standing {
+    Standing {
+        state,
+        ..Standing::default()
+    }
+}
+
+const ALL: [CaseAction<'_>; 7] = [
+    CaseAction::Assign { owner: Some("bo") },
+    CaseAction::Acknowledge,
+    CaseAction::Note,
+    CaseAction::SetDue { due_at: None },
+    CaseAction::Release,
+    CaseAction::Discard,
+    CaseAction::Waive,
+];
+
+#[test]
+fn what_is_over_takes_notes_and_nothing_else() {
+    for state in CaseState::ALL {
+        for action in ALL {
+            let ended = act(action, BY, &standing(state), "permanent", None);
+            let is_fine = state.is_live() || action == CaseAction::Note;
+            let is_again = action == CaseAction::Acknowledge && state == CaseState::Acknowledged;
+            if is_fine && !is_again {
+                assert!(ended.is_ok(), "{action:?} of {state:?}: {ended:?}");
+            } else {
+                let now = state.as_str();
+                assert_eq!(ended, Err(Refusal::Moved { now }), "{action:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_state_that_is_not_the_expected_one_is_refused() {
+    let open = standing(CaseState::Open);
+    let expected = Some(CaseState::Acknowledged);
+    let ended = act(CaseAction::Release, BY, &open, "permanent", expected);
+    assert_eq!(ended, Err(Refusal::Moved { now: "open" }));
+    let expected = Some(CaseState::Open);
+    assert!(act(CaseAction::Release, BY, &open, "permanent", expected).is_ok());
+}
+
+#[test]
+fn giving_up_needs_a_reason() {
+    let open = standing(CaseState::Open);
+    for action in [CaseAction::Discard, CaseAction::Waive, CaseAction::Note] {
+        for why in [None, Some(""), Some(" \n")] {
+            let by = Actor { who: "ada", why };
+            let ended = act(action, by, &open, "permanent", None);
+            assert_eq!(ended, Err(Refusal::ReasonMissing), "{action:?}");
+        }
+    }
+    assert!(
+        act(
+            CaseAction::Release,
+            WITHOUT_REASON,
+            &open,
+            "permanent",
+            None
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn what_was_to_be_tried_once_is_not_released() {
+    let open = standing(CaseState::Open);
+    let ended = act(CaseAction::Release, BY, &open, AT_MOST_ONCE_FAILED, None);
+    assert_eq!(ended, Err(Refusal::NeverTwice));
+    assert!(act(CaseAction::Discard, BY, &open, AT_MOST_ONCE_FAILED, None).is_ok());
+}
+
+#[test]
+fn acknowledging_gives_an_owner_where_there_is_none() {
+    let mut case = standing(CaseState::Open);
+    let after = act(CaseAction::Acknowledge, BY, &case, "", None).unwrap();
+    assert_eq!(after.owner.as_deref(), Some("ada"));
+    case.owner = Some("bo".to_owned());
+    let after = act(CaseAction::Acknowledge, BY, &case, "", None).unwrap();
+    assert_eq!(after.owner.as_deref(), Some("bo"));
+}
+
+#[test]
+fn names_and_reasons_that_cannot_be_kept_are_refused() {
+    let open = standing(CaseState::Open);
+    let long = "x".repeat(WHO_BYTES_MAX + 1);
+    for who in ["", " ", "a\nb", &long] {
+        let by = Actor { who, why: None };
+        let ended = act(CaseAction::Release, by, &open, "permanent", None);
+        assert_eq!(ended, Err(Refusal::BadName), "{who:?}");
+        let assign = CaseAction::Assign { owner: Some(who) };
+        let ended = act(assign, BY, &open, "permanent", None);
+        assert_eq!(ended, Err(Refusal::BadName), "{who:?}");
+    }
+    let long = "x".repeat(WHY_BYTES_MAX + 1);
+    for why in ["\u{1b}[2J", "a\0b", &long] {
+        let by = Actor {
+            who: "ada",
+            why: Some(why),
+        };
+        let ended = act(CaseAction::Discard, by, &open, "permanent", None);
+        assert_eq!(ended, Err(Refusal::BadReason), "{why:?}");
+    }
+}
+
+#[test]
+fn only_what_was_over_comes_back() {
+    for state in CaseState::ALL {
+        let again = standing(state).opened_again();
+        assert_eq!(again.regressions, u32::from(!state.is_live()));
+        assert!(again.state.is_live());
+    }
+    let acknowledged = standing(CaseState::Acknowledged).opened_again();
+    assert_eq!(acknowledged.state, CaseState::Acknowledged);
+}
+
+#[test]
+fn states_have_names_of_their_own() {
+    for state in CaseState::ALL {
+        assert_eq!(CaseState::named(state.as_str()), Some(state));
+    }
+    assert_eq!(CaseState::named("closed"), None);
+}
+
+#[test]
+fn fingerprints_go_by_the_cause_alone() {
+    let failure = |code: &str, message: &str| FailureRecord {
+        class: Class::Permanent,
+        code: code.to_owned(),
+        message: message.to_owned(),
+        detail: Some(message.to_owned()),
+    };
+    let print = fingerprint("billing", "order.paid", &failure("refused", "for order 1"));
+    assert_eq!(print, "943fb51109efa5f9");
+    let same = fingerprint("billing", "order.paid", &failure("refused", "for order 2"));
+    assert_eq!(print, same);
+    let others = [
+        fingerprint("billing", "order.sent", &failure("refused", "")),
+        fingerprint("shipping", "order.paid", &failure("refused", "")),
+        fingerprint("billing", "order.paid", &failure("unknown", "")),
+        // The parts do not run into one another.
+        fingerprint("billingo", "rder.paid", &failure("refused", "")),
+    ];
+    for other in others {
+        assert_ne!(print, other);
+    }
+}
+
+#[test]
+fn an_account_has_what_the_case_had_used() {
+    let spent = Spent {
+        failures: 3,
+        ..Spent::default()
+    };
+    let text = account(&standing(CaseState::Open), "permanent", spent);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["state"], "open");
+    assert_eq!(json["reason"], "permanent");
+    assert_eq!(json["spent"]["failures"], 3);
+}

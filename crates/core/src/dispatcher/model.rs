@@ -1,0 +1,449 @@
+//! A model of the store for tests of the dispatcher, and a process around one: batches that fail in
+//! every way, answers in any order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::*;
+use crate::coalesce::BatchSeen;
+use crate::contract::{Semantics, SubscriptionContract};
+use crate::envelope::{Envelope, Payload};
+use crate::position::Snapshot;
+use crate::store::DeferredRow;
+use crate::timestamp::Timestamp;
+
+pub(super) const LANES: u16 = 4;
+pub(super) const ROWS_PER_READ: usize = 7;
+
+/// A small generator of chance (SplitMix64, Steele and others, 2014).
+pub(super) struct Chance(pub(super) u64);
+
+impl Chance {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) deferral: Deferral,
+    pub(super) due_at_ms: Option<u64>,
+}
+
+/// What a real database would hold.
+pub(super) struct Model {
+    pub(super) rows: Vec<Arc<Row>>,
+    pub(super) ledger: BTreeSet<u64>,
+    /// Sequences in the order in which their effects committed, by key.
+    pub(super) effects: BTreeMap<String, Vec<u64>>,
+    pub(super) deferred: BTreeMap<u64, Stored>,
+    pub(super) cases: BTreeSet<u64>,
+    /// Whether cases hold their key.
+    pub(super) holds_key: bool,
+    /// Messages that had a case and were released from it.
+    pub(super) replayed: BTreeSet<u64>,
+    /// Of the cases those that somebody gave up.
+    pub(super) given_up: BTreeSet<u64>,
+    /// Released while later messages of their key went on.
+    pub(super) late: BTreeSet<u64>,
+    /// One failure of so many needs a person; 0 for none.
+    pub(super) operator_every: u64,
+    pub(super) positions: BTreeMap<u16, Position>,
+    pub(super) epochs: BTreeMap<u16, u64>,
+    pub(super) runs: u64,
+}
+
+impl Model {
+    pub(super) fn new(keys: &[u8]) -> Self {
+        let rows = keys.iter().enumerate().map(|(i, key)| {
+            let seq = i as u64 + 1;
+            let name = format!("k{key}");
+            let envelope = Envelope::new(
+                seq.to_string(),
+                "thing",
+                &name,
+                "t",
+                Payload::Json("1".into()),
+            );
+            Arc::new(Row {
+                xid: seq,
+                seq,
+                slot: crate::lane::slot_of(&name),
+                recorded_at: Timestamp::from_micros(0),
+                envelope,
+            })
+        });
+        Self {
+            rows: rows.collect(),
+            ledger: BTreeSet::new(),
+            effects: BTreeMap::new(),
+            deferred: BTreeMap::new(),
+            cases: BTreeSet::new(),
+            holds_key: false,
+            replayed: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            late: BTreeSet::new(),
+            operator_every: 0,
+            positions: (0..LANES).map(|lane| (lane, Position::origin(1))).collect(),
+            epochs: (0..LANES).map(|lane| (lane, 0)).collect(),
+            runs: 0,
+        }
+    }
+
+    pub(super) fn row(&self, seq: u64) -> &Arc<Row> {
+        &self.rows[seq as usize - 1]
+    }
+
+    pub(super) fn is_settled(&self, seq: u64) -> bool {
+        self.ledger.contains(&seq) || self.cases.contains(&seq) || self.deferred.contains_key(&seq)
+    }
+
+    /// The rule that everything rests on.
+    pub(super) fn check_position(&self, lane: u16, position: &Position) {
+        for row in self.rows.iter().filter(|r| lane_of(r.slot, LANES) == lane) {
+            if position.is_past(row.xid, row.seq) {
+                assert!(
+                    self.is_settled(row.seq),
+                    "the position of lane {lane} passed row {}, which is stored nowhere",
+                    row.seq
+                );
+            }
+        }
+    }
+
+    pub(super) fn read(&self, from: &Position) -> (Vec<Arc<Row>>, Position) {
+        let all = self.rows.len() as u64;
+        let due = self.rows.iter().filter(|r| !from.is_past(r.xid, r.seq));
+        let rows: Vec<Arc<Row>> = due.take(ROWS_PER_READ).cloned().collect();
+        let until = Snapshot::serial(all);
+        let next = match rows.last() {
+            Some(last) if last.seq < all => from.reach(&until, last.seq),
+            _ => Position::at(1, until),
+        };
+        (rows, next)
+    }
+
+    pub(super) fn defer(&mut self, deferral: &Deferral, now_ms: u64) {
+        let is_new_mark =
+            deferral.kind == DeferralKind::Running && deferral.spent == Spent::default();
+        let is_weak = deferral.kind == DeferralKind::Held || is_new_mark;
+        if is_weak && self.deferred.contains_key(&deferral.seq) {
+            return;
+        }
+        let due_at_ms = deferral.due_in_ms.map(|ms| now_ms + ms);
+        self.deferred.insert(
+            deferral.seq,
+            Stored {
+                deferral: deferral.clone(),
+                due_at_ms,
+            },
+        );
+    }
+
+    pub(super) fn load(
+        &self,
+        key: &str,
+        after_seq: u64,
+        rows_max: u32,
+        now_ms: u64,
+    ) -> Vec<DeferredRow> {
+        let later = self.deferred.range(after_seq + 1..);
+        let of_key = later.filter(|(_, s)| s.deferral.key == key);
+        of_key
+            .take(rows_max as usize)
+            .map(|(seq, stored)| DeferredRow {
+                row: (**self.row(*seq)).clone(),
+                kind: stored.deferral.kind,
+                due_in_ms: stored.due_at_ms.map(|at| at.saturating_sub(now_ms)),
+                spent: stored.deferral.spent,
+                failure: stored.deferral.failure.clone(),
+            })
+            .collect()
+    }
+
+    pub(super) fn held_keys(&self, lane: u16, now_ms: u64) -> Vec<HeldKey> {
+        let mut keys: BTreeMap<String, HeldKey> = BTreeMap::new();
+        for stored in self.deferred.values() {
+            let deferral = &stored.deferral;
+            if lane_of(deferral.slot, LANES) != lane {
+                continue;
+            }
+            let entry = keys.entry(deferral.key.clone()).or_insert_with(|| HeldKey {
+                key: deferral.key.clone(),
+                slot: deferral.slot,
+                count: 0,
+                due_in_ms: match deferral.kind {
+                    DeferralKind::Held | DeferralKind::Running => Some(0),
+                    _ => stored.due_at_ms.map(|at| at.saturating_sub(now_ms)),
+                },
+            });
+            entry.count += 1;
+        }
+        keys.into_values().collect()
+    }
+
+    pub(super) fn take(&mut self, lane: u16, is_suspect: bool, now_ms: u64) -> Event {
+        let epoch = self.epochs.entry(lane).or_default();
+        *epoch += 1;
+        let taken = TakenLane {
+            lane,
+            epoch: *epoch,
+            position: self.positions[&lane].clone(),
+            is_suspect,
+            not_before: None,
+        };
+        Event::LaneTaken {
+            taken,
+            held: self.held_keys(lane, now_ms),
+            cases: self.held_cases(lane),
+        }
+    }
+
+    pub(super) fn held_cases(&self, lane: u16) -> Vec<HeldCase> {
+        let live = self.cases.difference(&self.given_up);
+        let rows = live.map(|seq| self.row(*seq));
+        let holding = rows.filter(|row| self.holds_key && lane_of(row.slot, LANES) == lane);
+        holding
+            .map(|row| HeldCase {
+                key: row.envelope.key().to_owned(),
+                slot: row.slot,
+            })
+            .collect()
+    }
+
+    /// Runs a batch as an executor would; each message succeeds, fails or is given back by chance.
+    pub(super) fn run(&mut self, batch: &Batch, chance: &mut Chance, now_ms: u64) -> Event {
+        let mut seen = BatchSeen {
+            handlers_us: 1_000,
+            ..BatchSeen::default()
+        };
+        let mut blocked = BTreeSet::new();
+        let mut fates = Vec::new();
+        let is_trouble = chance.one_in(12);
+        for work in &batch.works {
+            let key = work.row.envelope.key().to_owned();
+            let seq = work.row.seq;
+            if is_trouble || blocked.contains(&key) {
+                fates.push((work.token, Fate::Returned));
+                continue;
+            }
+            seen.messages += 1;
+            if self.ledger.contains(&seq) {
+                seen.duplicates += 1;
+                if work.is_stored {
+                    self.deferred.remove(&seq);
+                }
+                fates.push((work.token, Fate::Finished));
+                continue;
+            }
+            self.runs += 1;
+            let fate = self.attempt(work, chance, now_ms);
+            if fate != Fate::Finished {
+                seen.failures += 1;
+                blocked.insert(key);
+            }
+            fates.push((work.token, fate));
+        }
+        let pace = Pace {
+            pause_ms: is_trouble.then_some(5),
+            ..Pace::default()
+        };
+        Event::Finished {
+            batch: batch.batch,
+            fates,
+            seen,
+            pace,
+        }
+    }
+
+    pub(super) fn attempt(&mut self, work: &Work, chance: &mut Chance, now_ms: u64) -> Fate {
+        let (seq, key) = (work.row.seq, work.row.envelope.key());
+        if chance.one_in(10) && work.spent.failures < 3 {
+            let spent = Spent {
+                failures: work.spent.failures + 1,
+                ..work.spent
+            };
+            let is_retry = self.operator_every == 0 || !chance.one_in(self.operator_every);
+            let kind = match is_retry {
+                true => DeferralKind::Retry,
+                false => DeferralKind::Operator,
+            };
+            let deferral = Deferral {
+                seq,
+                slot: work.row.slot,
+                key: key.to_owned(),
+                kind,
+                due_in_ms: is_retry.then(|| 1 + chance.below(20)),
+                spent,
+                failure: None,
+            };
+            self.defer(&deferral, now_ms);
+            return Fate::Deferred(deferral);
+        }
+        if work.is_stored {
+            self.deferred.remove(&seq);
+        }
+        if chance.one_in(40) {
+            self.deferred.remove(&seq);
+            self.cases.insert(seq);
+            return Fate::Quarantined {
+                holds_key: self.holds_key,
+            };
+        }
+        self.ledger.insert(seq);
+        self.effects.entry(key.to_owned()).or_default().push(seq);
+        Fate::Finished
+    }
+
+    pub(super) fn check_end(&self) {
+        for row in &self.rows {
+            let ends = usize::from(self.ledger.contains(&row.seq))
+                + usize::from(self.cases.contains(&row.seq));
+            assert_eq!(ends, 1, "row {} ended {ends} times", row.seq);
+        }
+        assert!(
+            self.deferred.is_empty(),
+            "left deferred: {:?}",
+            self.deferred.keys()
+        );
+        for (key, seqs) in &self.effects {
+            let in_order = seqs.iter().filter(|seq| !self.late.contains(seq));
+            assert!(
+                in_order.is_sorted_by(|a, b| a < b),
+                "key {key} out of order: {seqs:?}"
+            );
+        }
+    }
+}
+
+pub(super) fn contract() -> SubscriptionContract {
+    let mut contract = SubscriptionContract::new("s", &["t"], Semantics::EffectOnce);
+    contract.lanes = LANES;
+    contract.concurrency = 3;
+    contract.window_rows = 16;
+    contract
+}
+
+/// One process: a dispatcher and what is under way around it.
+pub(super) struct Process {
+    pub(super) dispatcher: Dispatcher,
+    pub(super) underway: VecDeque<Command>,
+    pub(super) released: BTreeSet<u16>,
+    /// What was done or read, and is not known here yet.
+    pub(super) answers: Vec<Event>,
+    /// Whether answers may take a while.
+    pub(super) is_slow: bool,
+}
+
+impl Process {
+    pub(super) fn new(now_ms: u64) -> Self {
+        let dispatcher = Dispatcher::new(&contract(), 8, now_ms);
+        Self {
+            dispatcher,
+            underway: VecDeque::new(),
+            released: BTreeSet::new(),
+            answers: Vec::new(),
+            is_slow: false,
+        }
+    }
+
+    pub(super) fn handle(&mut self, model: &mut Model, now_ms: u64, event: Event) {
+        for command in self.dispatcher.handle(now_ms, event) {
+            match command {
+                Command::Save(spans) => {
+                    for span in spans {
+                        for (lane, epoch) in span.lanes {
+                            assert_eq!(model.epochs[&lane], epoch);
+                            model.check_position(lane, &span.position);
+                            model.positions.insert(lane, span.position.clone());
+                        }
+                    }
+                }
+                Command::Released(lane) => {
+                    model.check_position(lane.lane, &lane.position);
+                    model.positions.insert(lane.lane, lane.position);
+                    self.released.insert(lane.lane);
+                }
+                command => self.underway.push_back(command),
+            }
+        }
+    }
+
+    /// Carries out one command that is under way, any of them.
+    pub(super) fn step(&mut self, model: &mut Model, chance: &mut Chance, now_ms: u64) {
+        let count = self.underway.len() + self.answers.len();
+        let index = chance.below(count as u64) as usize;
+        let Some(command) = self.underway.remove(index) else {
+            let index = index - self.underway.len();
+            let answer = self.answers.remove(index);
+            return self.handle(model, now_ms, answer);
+        };
+        let event = match command {
+            Command::Read { feed, .. } if chance.one_in(20) => Event::ReadFailed { feed },
+            Command::Read { feed, from } => {
+                let (mut rows, next) = model.read(&from);
+                // What has a case already is not handed in again: the runner sees to that.
+                rows.retain(|row| {
+                    !model.cases.contains(&row.seq) && !model.replayed.contains(&row.seq)
+                });
+                Event::Page {
+                    feed,
+                    from,
+                    rows,
+                    next,
+                }
+            }
+            Command::Load {
+                load,
+                key,
+                after_seq,
+                rows_max,
+                ..
+            } => {
+                let rows = model.load(&key, after_seq, rows_max, now_ms);
+                Event::Loaded { load, key, rows }
+            }
+            Command::Look { look, lane } => Event::Looked {
+                look,
+                lane,
+                held: model.held_keys(lane, now_ms),
+                cases: model.held_cases(lane),
+            },
+            Command::Run(batch) => model.run(&batch, chance, now_ms),
+            Command::Store { tokens, deferrals } => {
+                for deferral in &deferrals {
+                    model.defer(deferral, now_ms);
+                }
+                Event::Stored { tokens }
+            }
+            Command::Clear { tokens, seqs } => {
+                let is_running = |s: &Stored| s.deferral.kind == DeferralKind::Running;
+                for seq in seqs {
+                    model
+                        .deferred
+                        .extract_if(seq..=seq, |_, s| is_running(s))
+                        .count();
+                }
+                Event::Stored { tokens }
+            }
+            Command::Save(_) | Command::Released(_) => return,
+        };
+        if self.is_slow && chance.one_in(2) {
+            self.answers.push(event);
+        } else {
+            self.handle(model, now_ms, event);
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.underway.is_empty() && self.answers.is_empty()
+    }
+}

@@ -1,0 +1,197 @@
+//! What operators do: with cases, with messages that wait for a person, with a subscription.
+//!
+//! Each action is one transaction, which checks the state that it expects, changes it, adds a row
+//! to the audit log and, where it changes what may run, raises the subscription's revision. Whoever
+//! works on the subscription sees the new revision in its next
+//! [`survey`](super::Lanes::survey) and looks again.
+
+use std::future::Future;
+
+use serde::Serialize;
+
+use super::StoreError;
+use crate::case::{Actor, CaseAction, CaseState, Refusal, Standing};
+use crate::failure::Class;
+use crate::timestamp::Timestamp;
+
+/// Acts on a case.
+#[derive(Clone, Copy, Debug)]
+pub struct ActOnCase<'a> {
+    /// Which.
+    pub case_id: i64,
+    /// What to do.
+    pub action: CaseAction<'a>,
+    /// The state in which the actor saw it; found in another one, it is left alone. `None` takes
+    /// any in which the action is possible.
+    pub expected: Option<CaseState>,
+    /// Who, and why.
+    pub by: Actor<'a>,
+}
+
+/// Tries messages again that wait for a person.
+#[derive(Clone, Copy, Debug)]
+pub struct ResumeDeferred<'a> {
+    /// Of this subscription.
+    pub subscription: &'a str,
+    /// Only those of this key.
+    pub key: Option<&'a str>,
+    /// Who, and why.
+    pub by: Actor<'a>,
+}
+
+/// Pauses a subscription, which needs a reason, or ends its pause.
+#[derive(Clone, Copy, Debug)]
+pub struct SetPause<'a> {
+    /// Which.
+    pub subscription: &'a str,
+    /// What it shall be.
+    pub is_paused: bool,
+    /// Who, and why.
+    pub by: Actor<'a>,
+}
+
+impl SetPause<'_> {
+    /// The name used in the audit log.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        if self.is_paused { "pause" } else { "resume" }
+    }
+
+    /// Whether it can be done where the subscription is paused or not.
+    ///
+    /// # Errors
+    /// When there is nothing to change, or no reason for a pause.
+    pub fn check(&self, is_paused: bool) -> Result<(), Refusal> {
+        match self.is_paused {
+            true => self.by.check_reason()?,
+            false => self.by.check()?,
+        }
+        if self.is_paused != is_paused {
+            return Ok(());
+        }
+        let now = if is_paused { "paused" } else { "not paused" };
+        Err(Refusal::Moved { now })
+    }
+}
+
+/// Asks for the audit log, oldest first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HistoryQuery<'a> {
+    /// Only of this case.
+    pub case_id: Option<i64>,
+    /// Only of this subscription and its cases.
+    pub subscription: Option<&'a str>,
+    /// Only later rows.
+    pub after_audit_id: i64,
+    /// Most rows; 0 means 100.
+    pub rows_max: u32,
+}
+
+/// A row of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// Its number.
+    pub audit_id: i64,
+    /// When, by the database's clock.
+    pub acted_at: Timestamp,
+    /// Who.
+    pub who: String,
+    /// What: [`CaseAction::as_str`], `resume-deferred`, `pause` or `resume`.
+    pub action: String,
+    /// Subscription, as it was called then.
+    pub subscription: String,
+    /// The case, where it was one.
+    pub case_id: Option<i64>,
+    /// Why.
+    pub why: Option<String>,
+    /// What was there before, as a JSON object.
+    pub before: String,
+    /// What was there afterwards.
+    pub after: String,
+}
+
+/// Asks which causes cases have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GroupQuery<'a> {
+    /// Only of this subscription.
+    pub subscription: Option<&'a str>,
+    /// Also those without a live case.
+    pub with_resolved: bool,
+    /// Most groups; 0 means 100.
+    pub rows_max: u32,
+}
+
+/// Cases of one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CaseGroup {
+    /// See [`fingerprint`](crate::case::fingerprint()).
+    pub fingerprint: String,
+    /// Subscription.
+    pub subscription: String,
+    /// The messages' type.
+    #[serde(rename = "type")]
+    pub message_type: String,
+    /// The failures' class.
+    pub class: Class,
+    /// Their code.
+    pub code: String,
+    /// Cases that are not over.
+    pub live: u64,
+    /// All cases.
+    pub all: u64,
+    /// When the first of them was first opened.
+    pub first_at: Timestamp,
+    /// When one was opened last.
+    pub last_at: Timestamp,
+    /// The one with the lowest number, of those that are not over where there are any.
+    pub oldest_case_id: i64,
+}
+
+/// What operators do, and the record of it.
+pub trait Operate: Clone + Send + Sync + 'static {
+    /// Acts on a case and returns how it stands then. A released message becomes a retry that is
+    /// due now, with a fresh budget and the case's failure;
+    /// [`load_key`](super::Deferrals::load_key) finds it in the case's copy where the log has
+    /// forgotten it.
+    ///
+    /// # Errors
+    /// [`Moved`](super::StoreErrorKind::Moved) when somebody acted before, and
+    /// [`Refused`](super::StoreErrorKind::Refused) when there is no such case, or no reason where
+    /// one is needed.
+    fn act_on_case(
+        &self,
+        request: ActOnCase<'_>,
+    ) -> impl Future<Output = Result<Standing, StoreError>> + Send;
+
+    /// Makes messages due that wait for a person, and returns how many. Their budget goes on.
+    ///
+    /// # Errors
+    /// [`Refused`](super::StoreErrorKind::Refused) when there is no such subscription.
+    fn resume_deferred(
+        &self,
+        request: ResumeDeferred<'_>,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Pauses a subscription or ends its pause. No age counts meanwhile.
+    ///
+    /// # Errors
+    /// [`Moved`](super::StoreErrorKind::Moved) when it is so already, and
+    /// [`Refused`](super::StoreErrorKind::Refused) when there is no such subscription, or no reason
+    /// for a pause.
+    fn set_pause(
+        &self,
+        request: SetPause<'_>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The audit log.
+    fn history(
+        &self,
+        query: HistoryQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<AuditEntry>, StoreError>> + Send;
+
+    /// Cases by their cause, the most live ones first.
+    fn case_groups(
+        &self,
+        query: GroupQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<CaseGroup>, StoreError>> + Send;
+}

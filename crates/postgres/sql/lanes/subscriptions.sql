@@ -1,0 +1,5 @@
+select s.subscription, s.revision,
+    exists (select from onceward.pauses p
+            where p.subscription = s.subscription and p.resumed_at is null) as is_paused
+from onceward.subscriptions s
+order by s.subscription

@@ -1,0 +1,3 @@
+insert into onceward.audit (acted_at, who, action, subscription, case_id, why, before, after)
+values (onceward.moment($1::bigint), $2::text, $3::text, $4::text, $5::bigint, $6::text,
+    $7::text::json, $8::text::json)

@@ -1,0 +1,1 @@
+update onceward.pauses set subscription = $2::text where subscription = $1::text

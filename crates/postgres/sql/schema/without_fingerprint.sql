@@ -1,0 +1,1 @@
+select case_id, subscription, type, failure from onceward.cases where fingerprint is null

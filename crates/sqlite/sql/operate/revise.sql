@@ -1,0 +1,1 @@
+UPDATE onceward_subscription SET revision = revision + 1 WHERE subscription = ?1
