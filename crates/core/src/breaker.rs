@@ -33,6 +33,10 @@ impl Default for BreakerPolicy {
     }
 }
 
+/// How often a pause doubles while the other side answers, if only with trouble: the next message
+/// may fare better.
+const ANSWERED_MAX: u32 = 3;
+
 /// How an attempt says that the dependency fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
@@ -157,8 +161,13 @@ impl Breaker {
             }
             // What was under way when it opened says nothing new.
             (State::Open { .. }, Sign::Failed | Sign::Away) => Turn::None,
-            (State::HalfOpen { probes }, Sign::Failed | Sign::Away) => {
-                let probes = probes.saturating_add(1);
+            (State::HalfOpen { probes }, sign) => {
+                let most = if sign == Sign::Away {
+                    u32::MAX
+                } else {
+                    ANSWERED_MAX
+                };
+                let probes = probes.saturating_add(1).min(most);
                 self.open(now_ms, probes, random);
                 Turn::None
             }
@@ -236,6 +245,11 @@ mod tests {
 
     #[test]
     fn a_probe_that_succeeds_closes_it_and_one_that_fails_makes_the_pause_longer() {
+        assert_eq!(pauses(Sign::Away), [100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!(pauses(Sign::Failed), [100, 200, 400, 800, 800, 800]);
+    }
+
+    fn pauses(sign: Sign) -> Vec<u64> {
         let mut breaker = opened();
         let (mut now_ms, mut pauses) = (0, Vec::new());
         for _ in 0..6 {
@@ -246,12 +260,12 @@ mod tests {
             now_ms = until_ms;
             breaker.probing();
             assert_eq!(breaker.gate(now_ms), Gate::Probe);
-            assert_eq!(breaker.observe(now_ms, 9, Sign::Failed, 0), Turn::None);
+            assert_eq!(breaker.observe(now_ms, 9, sign, 0), Turn::None);
         }
-        assert_eq!(pauses, [100, 200, 400, 800, 1_000, 1_000]);
         breaker.probing();
         assert_eq!(breaker.observe(now_ms, 9, Sign::Answered, 0), Turn::Closed);
         assert_eq!(breaker.gate(now_ms), Gate::Open);
+        pauses
     }
 
     #[test]

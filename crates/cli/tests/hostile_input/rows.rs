@@ -230,12 +230,14 @@ async fn insert(place: &Place) -> BTreeSet<String> {
 }
 
 /// One subscription whose target fails once and then takes a message, and one that refuses all.
+/// Without breakers: the receiver fails every message once, which none of them survives quickly.
 fn config(url: &str) -> String {
     let mut config = "[message.\"order.accepted\"]\n".to_owned();
     for name in ["hook", "never"] {
         config.push_str(&format!(
             "[subscription.{name}]\nmessages = [\"order.accepted\"]\nstart = \"earliest\"\n\
              lanes = 16\nretry = {{ base = \"1ms\", cap = \"5ms\" }}\n\
+             breaker = {{ messages_min = 0 }}\n\
              push = {{ url = \"{url}/{name}\" }}\n"
         ));
     }
