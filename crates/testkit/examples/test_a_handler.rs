@@ -78,7 +78,7 @@ async fn an_order_waits_for_its_carrier() {
     stage.append(&order("o-13")).await;
     let summary = stage.drain().await;
     assert_eq!(summary.only("fulfilment").attempts, 3);
-    assert!(summary.passed_ms > 60_000, "two delays have passed");
+    assert!(summary.passed_ms > 1_000, "two delays have passed");
     assert_eq!(shipments(&stage).await, ["o-13"]);
 }
 

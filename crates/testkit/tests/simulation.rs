@@ -230,4 +230,6 @@ fn seeds_that_found_something_pass() {
         pass_setups([setup.clone()].into_iter(), true);
         pass_setups([setup].into_iter(), false);
     }
+    // A commit without an answer, and then a probe that fails.
+    pass([7234].into_iter(), true);
 }

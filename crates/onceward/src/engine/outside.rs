@@ -168,6 +168,11 @@ impl<S: Store> Executor<S> {
                 Some(answer) => answer,
                 None => {
                     tokio::time::sleep(Duration::from_millis(50 << tries)).await;
+                    // The last try may have been committed all the same: then a probe that fails
+                    // would make a case of what is done.
+                    if self.is_known(work).await? {
+                        return self.finish(work).await;
+                    }
                     match self.probe(work, call).await? {
                         Ok(Some(answer)) => answer,
                         Ok(None) => return Ok(Fate::Uncertain),
