@@ -1,5 +1,6 @@
 //! The consumer: has each accepted order booked with the carrier, and keeps the order book.
 
+use onceward::core::breaker::BreakerPolicy;
 use onceward::core::store::Store;
 use onceward::{
     Call, Context, Engine, EngineBuilder, EngineOptions, Failure, Identity, Probe, RetryPolicy,
@@ -157,6 +158,13 @@ pub fn engine<S: Shop + Store>(
         // One booking for one checkout, whatever messages ask for it.
         .identity(Identity::Operation)
         .retry(retry)
+        // Its silences are moods, not its load: asking for less would not help.
+        .concurrency_min(8)
+        .breaker(BreakerPolicy {
+            pause_ms: 50,
+            pause_max_ms: 500,
+            ..BreakerPolicy::default()
+        })
         .timeout_ms(10_000)
         .start(Start::Earliest);
     let book = Subscription::new(ORDER_BOOK, Semantics::EffectOnce)
