@@ -178,17 +178,8 @@ pub(crate) async fn clear(
     subscription: &str,
     seqs: &[u64],
 ) -> Result<(), StoreError> {
-    if seqs.is_empty() {
-        return Ok(());
-    }
-    let query = sqlx::query(include_str!("../sql/deferrals/clear.sql"))
-        .bind(subscription)
-        .bind(seqs.iter().map(|seq| *seq as i64).collect::<Vec<_>>());
-    query
-        .execute(connection)
-        .await
-        .map_err(while_doing(WRITE))?;
-    Ok(())
+    let statement = include_str!("../sql/deferrals/clear.sql");
+    remove(connection, statement, subscription, seqs).await
 }
 
 /// Removes deferrals of kind running that are over.
@@ -197,10 +188,20 @@ pub(crate) async fn clear_running(
     subscription: &str,
     seqs: &[u64],
 ) -> Result<(), StoreError> {
+    let statement = include_str!("../sql/deferrals/clear_running.sql");
+    remove(connection, statement, subscription, seqs).await
+}
+
+async fn remove(
+    connection: &mut PgConnection,
+    statement: &'static str,
+    subscription: &str,
+    seqs: &[u64],
+) -> Result<(), StoreError> {
     if seqs.is_empty() {
         return Ok(());
     }
-    let query = sqlx::query(include_str!("../sql/deferrals/clear_running.sql"))
+    let query = sqlx::query(statement)
         .bind(subscription)
         .bind(seqs.iter().map(|seq| *seq as i64).collect::<Vec<_>>());
     query
