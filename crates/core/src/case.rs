@@ -218,6 +218,9 @@ pub enum Refusal {
     /// The message may not run a second time.
     #[error("its message was to be tried at most once, and was")]
     NeverTwice,
+    /// Whoever plans something does not approve it.
+    #[error("it is approved by somebody else than who planned it")]
+    OwnApproval,
     /// A name that cannot be kept.
     #[error("a name has 1 to {WHO_BYTES_MAX} bytes and no control characters")]
     BadName,

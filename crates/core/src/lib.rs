@@ -12,6 +12,7 @@
 //! | [`failure`] | failure classes and what is kept of a failure |
 //! | [`retry`] | the budget and its backoff |
 //! | [`case`] | what people may do with a case |
+//! | [`campaign`] | a replay, paced, watched and stoppable |
 //! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
 //! | [`lane`] | slots, lanes, balancing |
@@ -23,6 +24,7 @@
 //! | [`store`] | the seams to a database |
 
 pub mod breaker;
+pub mod campaign;
 pub mod case;
 pub mod cloudevents;
 pub mod coalesce;

@@ -40,21 +40,7 @@ impl Effects for Postgres {
         tx: &mut Tx,
         request: Known<'_>,
     ) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
-        const ACTION: &str = "look into the ledger";
-        if request.keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        let rows = match request.identity {
-            Identity::Operation => known_operations(tx.connection(), &request).await,
-            Identity::Message | Identity::Seq => known(tx.connection(), &request).await,
-        };
-        let rows = rows.map_err(while_doing(ACTION))?;
-        let mut found = vec![None; request.keys.len()];
-        for row in &rows {
-            let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
-            found[place] = Some(entry);
-        }
-        Ok(found)
+        known_in(tx.connection(), &request).await
     }
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {
@@ -132,6 +118,28 @@ impl<'a> KeyColumns<'a> {
             times: keys.map(|k| k.recorded_at.as_micros()).collect(),
         }
     }
+}
+
+/// What the ledger has, in the order of the keys.
+pub(crate) async fn known_in(
+    connection: &mut PgConnection,
+    request: &Known<'_>,
+) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    const ACTION: &str = "look into the ledger";
+    if request.keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = match request.identity {
+        Identity::Operation => known_operations(connection, request).await,
+        Identity::Message | Identity::Seq => known(connection, request).await,
+    };
+    let rows = rows.map_err(while_doing(ACTION))?;
+    let mut found = vec![None; request.keys.len()];
+    for row in &rows {
+        let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
+        found[place] = Some(entry);
+    }
+    Ok(found)
 }
 
 async fn known(

@@ -9,6 +9,9 @@ SELECT
         WHERE p.subscription = d.subscription
           AND (p.resumed_at IS NULL OR p.resumed_at > d.first_at)
     ), 0)) AS age_micros,
+    coalesce((SELECT max(i.generation) FROM onceward_campaign_item AS i
+              WHERE i.subscription = ?1 AND i.seq = d.seq
+                AND i.generation > 0 AND i.started_at IS NOT NULL), 0) AS generation,
     d.seq, coalesce(o.id, c.id) AS id,
     coalesce(o.source, c.source, (SELECT source FROM onceward_meta)) AS source,
     coalesce(o.aggregatetype, c.aggregatetype) AS aggregatetype,

@@ -49,11 +49,23 @@ pub enum Defect {
     CopyForgotten,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// Two campaigns may have one message.
+    CampaignsShare,
+    /// A rerun is planned although the subscription is not declared repeatable.
+    RerunsUndeclared,
+    /// What went out is still to go out.
+    StepsRepeat,
+    /// A stopped campaign keeps what it has left.
+    StoppedKeepsItems,
+    /// A rerun's message comes under the generation of its first run.
+    GenerationForgotten,
+    /// Upkeep removes rows that a campaign is still to send out.
+    TidyIgnoresCampaigns,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 28] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -76,5 +88,11 @@ impl Defect {
         Self::ReleasedWithOldBudget,
         Self::CopyForgotten,
         Self::PausesCount,
+        Self::CampaignsShare,
+        Self::RerunsUndeclared,
+        Self::StepsRepeat,
+        Self::StoppedKeepsItems,
+        Self::GenerationForgotten,
+        Self::TidyIgnoresCampaigns,
     ];
 }
