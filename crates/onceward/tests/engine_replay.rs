@@ -324,7 +324,9 @@ async fn bc_22_an_old_shape_is_refused_with_its_reason() {
     assert_eq!(items[0].note.as_deref(), Some("schema"));
     assert!(effects(&store).await.is_empty());
     let found = cases(&store).await;
-    let case = found.iter().find(|case| Some(case.case_id) == items[0].case_id);
+    let case = found
+        .iter()
+        .find(|case| Some(case.case_id) == items[0].case_id);
     let case = case.unwrap();
     assert_eq!((case.standing.replays, case.standing.regressions), (1, 1));
     engine.shutdown(Duration::from_secs(5)).await;
