@@ -170,11 +170,16 @@ impl<S: Store> Executor<S> {
         }
     }
 
-    pub(super) fn known_request<'a>(&'a self, keys: &'a [LedgerKey]) -> Known<'a> {
+    pub(super) fn known_request<'a>(
+        &'a self,
+        keys: &'a [LedgerKey],
+        deferred: &'a [u64],
+    ) -> Known<'a> {
         Known {
             subscription: &self.runtime.contract.name,
             identity: self.runtime.identity,
             keys,
+            deferred,
         }
     }
 
@@ -481,8 +486,10 @@ impl<S: Store> Executor<S> {
                 .await?;
             // The same message appended twice is tried once: its rows differ in their time.
             let keys = std::slice::from_ref(&entry.key);
-            let known = self.store.known(&mut tx, self.known_request(keys)).await?;
-            let is_new = known.iter().all(Option::is_none);
+            let deferred = deferred_of(std::slice::from_ref(work));
+            let request = self.known_request(keys, &deferred);
+            let known = self.store.known(&mut tx, request).await?;
+            let is_new = known.entries.iter().all(Option::is_none) && known.gone.is_empty();
             let settle = Settle {
                 ledger: if is_new {
                     std::slice::from_ref(&entry)
@@ -557,6 +564,12 @@ impl<S: Store> Executor<S> {
             }
         }
     }
+}
+
+/// Which of them are deferred.
+pub(super) fn deferred_of(works: &[Work]) -> Vec<u64> {
+    let deferred = works.iter().filter(|work| work.is_stored);
+    deferred.map(|work| work.row.seq).collect()
 }
 
 pub(super) fn attempt_of(work: &Work) -> u32 {

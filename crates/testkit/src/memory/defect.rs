@@ -49,11 +49,13 @@ pub enum Defect {
     CopyForgotten,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// A deferral that is gone is not noticed.
+    GoneUnseen,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -76,5 +78,6 @@ impl Defect {
         Self::ReleasedWithOldBudget,
         Self::CopyForgotten,
         Self::PausesCount,
+        Self::GoneUnseen,
     ];
 }
