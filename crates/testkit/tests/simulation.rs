@@ -235,4 +235,11 @@ fn seeds_that_found_something_pass() {
     pass([7234].into_iter(), true);
     // Another whose message had been deferred, when the ledger had forgotten it meanwhile.
     pass([7345, 9033].into_iter(), false);
+    let mut unseen = Setup::of(9033);
+    unseen.coalesce = false;
+    unseen.defect = Some(Defect::Store(memory::Defect::GoneUnseen));
+    let violation = run(&unseen).violation.expect("it has a second effect");
+    assert_eq!(violation.checker, "one-effect");
+    // A commit without an answer, of a message and of a case that came after it in its key.
+    pass([2304].into_iter(), true);
 }

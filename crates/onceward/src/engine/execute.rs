@@ -231,12 +231,21 @@ impl<S: Store> Executor<S> {
     }
 
     /// After a commit of which nobody knows whether it happened: what failed in it is recorded by
-    /// itself, as it was counted. The rest goes back to its place, where the ledger knows.
-    async fn record_failures(&self, draft: &mut Draft) -> Result<(), Stop> {
+    /// itself, as it was counted. The rest goes back to its place, where the ledger knows; so does
+    /// what came after it in its key, which it would else wait for.
+    async fn record_failures(&self, works: &[Work], draft: &mut Draft) -> Result<(), Stop> {
         draft.duplicates = 0;
+        let failed = |fate: &Fate| matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. });
+        let unheard = draft.fates.iter().filter(|(_, fate)| !failed(fate));
+        let keys: BTreeSet<&str> = unheard.map(|(i, _)| self.key_of(&works[*i])).collect();
+        let is_kept = |index: usize| !keys.contains(self.key_of(&works[index]));
         draft
             .fates
-            .retain(|(_, fate)| matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. }));
+            .retain(|(index, fate)| failed(fate) && is_kept(*index));
+        let kept = draft.fates.iter().map(|(index, _)| works[*index].row.seq);
+        let kept: BTreeSet<u64> = kept.collect();
+        draft.defer.retain(|deferral| kept.contains(&deferral.seq));
+        draft.cases.retain(|case| kept.contains(&case.row.seq));
         let clear: Vec<u64> = draft.cases.iter().map(|case| case.row.seq).collect();
         let settle = Settle {
             defer: &draft.defer,
@@ -544,7 +553,7 @@ impl<S: Store> Executor<S> {
                     return Ok(PieceEnd::Settled);
                 }
                 PieceRan::Unknown => {
-                    self.record_failures(&mut attempt.draft).await?;
+                    self.record_failures(works, &mut attempt.draft).await?;
                     tally.apply(attempt.draft);
                     return Err(Stop::Trouble);
                 }

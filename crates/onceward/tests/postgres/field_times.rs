@@ -106,7 +106,7 @@ async fn ex_20_nothing_to_do_costs_a_few_questions_and_no_database_costs_a_few_k
     let a_second = asked as f64 / seconds;
     assert!(a_second < 25.0, "{a_second} questions a second");
     assert!(
-        used.as_secs_f64() / seconds < 0.15,
+        used.as_secs_f64() / seconds < 0.4,
         "{used:?} of processor time"
     );
     // And all the same it is quick when work comes.
