@@ -47,13 +47,17 @@ pub enum Defect {
     ReleasedWithOldBudget,
     /// A released message is not found in its case's copy.
     CopyForgotten,
+    /// A released message comes as it was, and not as it was corrected.
+    CorrectionForgotten,
+    /// A correction that fails takes the place of the original's copy.
+    OriginalOverwritten,
     /// Ages go on while a subscription is paused.
     PausesCount,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -75,6 +79,8 @@ impl Defect {
         Self::RevisionStands,
         Self::ReleasedWithOldBudget,
         Self::CopyForgotten,
+        Self::CorrectionForgotten,
+        Self::OriginalOverwritten,
         Self::PausesCount,
     ];
 }

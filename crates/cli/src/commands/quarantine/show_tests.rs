@@ -22,6 +22,7 @@ fn case() -> Case {
             slot: 1,
             recorded_at: Timestamp::from_micros(0),
             envelope,
+            corrects: None,
         },
         reason: "permanent: constraint".into(),
         failure: Failure::permanent("constraint", "refused")
