@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::envelope::{Payload, Row};
 use crate::failure::FailureRecord;
 use crate::lane::fnv1a;
 use crate::retry::Spent;
@@ -11,6 +12,8 @@ use crate::timestamp::Timestamp;
 pub const WHO_BYTES_MAX: usize = 200;
 /// Longest reason or note, in bytes.
 pub const WHY_BYTES_MAX: usize = 4_000;
+/// Longest id of a correction, in bytes.
+pub const ID_BYTES_MAX: usize = 512;
 /// The reason of cases whose message may not be tried a second time.
 pub const AT_MOST_ONCE_FAILED: &str = "at_most_once_failed";
 
@@ -23,7 +26,7 @@ pub enum CaseState {
     Open,
     /// Somebody is on it.
     Acknowledged,
-    /// A corrected message has taken its place.
+    /// A corrected message has taken its message's place, and waits to be released.
     Corrected,
     /// Its message went back into the flow. When it fails again, the case is open again.
     Replayed,
@@ -66,7 +69,7 @@ impl CaseState {
     /// Whether somebody still has to do something. Only such a case holds its key.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        matches!(self, Self::Open | Self::Acknowledged)
+        matches!(self, Self::Open | Self::Acknowledged | Self::Corrected)
     }
 }
 
@@ -131,6 +134,14 @@ pub enum CaseAction<'a> {
         /// Until when, if there is a date.
         due_at: Option<Timestamp>,
     },
+    /// Puts another message into the original's place. Released, it runs instead, as the same
+    /// effect. Needs a reason.
+    Correct {
+        /// The id of the new message.
+        id: &'a str,
+        /// Its content.
+        payload: &'a Payload,
+    },
     /// Puts the message back into the flow, with a fresh budget and its old identity and place.
     Release,
     /// Gives the message up. Needs a reason.
@@ -148,6 +159,7 @@ impl CaseAction<'_> {
             Self::Acknowledge => "acknowledge",
             Self::Note => "note",
             Self::SetDue { .. } => "set-due",
+            Self::Correct { .. } => "correct",
             Self::Release => "release",
             Self::Discard => "discard",
             Self::Waive => "waive",
@@ -174,6 +186,9 @@ pub struct Standing {
     pub replays: u32,
     /// How often it was open again after it had been over.
     pub regressions: u32,
+    /// The id of the message that has taken the original's place, if it was corrected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected_id: Option<String>,
 }
 
 impl Default for Standing {
@@ -185,6 +200,7 @@ impl Default for Standing {
             due_at: None,
             replays: 0,
             regressions: 0,
+            corrected_id: None,
         }
     }
 }
@@ -218,6 +234,11 @@ pub enum Refusal {
     /// The message may not run a second time.
     #[error("its message was to be tried at most once, and was")]
     NeverTwice,
+    /// The id of a correction that cannot be kept.
+    #[error(
+        "the id of a correction is a new one of 1 to {ID_BYTES_MAX} bytes without control characters"
+    )]
+    BadId,
     /// A name that cannot be kept.
     #[error("a name has 1 to {WHO_BYTES_MAX} bytes and no control characters")]
     BadName,
@@ -239,7 +260,9 @@ pub fn act(
     expected: Option<CaseState>,
 ) -> Result<Standing, Refusal> {
     match action {
-        CaseAction::Note | CaseAction::Discard | CaseAction::Waive => by.check_reason()?,
+        CaseAction::Note | CaseAction::Correct { .. } | CaseAction::Discard | CaseAction::Waive => {
+            by.check_reason()?;
+        }
         _ => by.check()?,
     }
     let now = before.state.as_str();
@@ -253,7 +276,8 @@ pub fn act(
             owner.map_or(Ok(()), check_name)?;
             after.owner = owner.map(str::to_owned);
         }
-        CaseAction::Acknowledge if before.state == CaseState::Acknowledged => {
+        // Who has corrected it is on it.
+        CaseAction::Acknowledge if before.state != CaseState::Open => {
             return Err(Refusal::Moved { now });
         }
         CaseAction::Acknowledge => {
@@ -262,7 +286,18 @@ pub fn act(
         }
         CaseAction::Note => {}
         CaseAction::SetDue { due_at } => after.due_at = due_at,
-        CaseAction::Release if reason == AT_MOST_ONCE_FAILED => return Err(Refusal::NeverTwice),
+        CaseAction::Release | CaseAction::Correct { .. } if reason == AT_MOST_ONCE_FAILED => {
+            return Err(Refusal::NeverTwice);
+        }
+        CaseAction::Correct { id, .. } => {
+            let is_new = before.corrected_id.as_deref() != Some(id);
+            let fits = !id.is_empty() && id.len() <= ID_BYTES_MAX;
+            if !is_new || !fits || id.contains(char::is_control) {
+                return Err(Refusal::BadId);
+            }
+            after.state = CaseState::Corrected;
+            after.corrected_id = Some(id.to_owned());
+        }
         CaseAction::Release => {
             after.state = CaseState::Replayed;
             after.replays = after.replays.saturating_add(1);
@@ -271,6 +306,34 @@ pub fn act(
         CaseAction::Waive => after.state = CaseState::Waived,
     }
     Ok(after)
+}
+
+/// A message in the place of one that could not be handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correction {
+    /// Its id. The original's would say that nothing has changed.
+    pub id: String,
+    /// Its content.
+    pub payload: Payload,
+}
+
+impl Correction {
+    /// The corrected message, in the original's place in the log and in its key. It is caused by
+    /// the original, belongs to the same operation, and is the same effect: see
+    /// [`Row::effect_id`].
+    #[must_use]
+    pub fn of(&self, original: &Row) -> Row {
+        let mut row = original.clone();
+        let original_id = original.effect_id().to_owned();
+        let envelope = &mut row.envelope;
+        envelope.operation_id = Some(original.envelope.operation().to_owned());
+        let caused = ("causationid".to_owned(), original_id.clone());
+        envelope.attributes.extend([caused]);
+        envelope.id.clone_from(&self.id);
+        envelope.payload = self.payload.clone();
+        row.corrects = Some(original_id.into());
+        row
+    }
 }
 
 /// A case for the audit log, as JSON: how it stands, why it is there and what its message had

@@ -62,7 +62,7 @@ impl Order {
                 "id:{} {} {}",
                 envelope.source.as_deref().unwrap_or_default(),
                 envelope.message_type,
-                envelope.id
+                row.effect_id()
             )),
         }
     }

@@ -156,6 +156,17 @@ pub struct Row {
     pub recorded_at: Timestamp,
     /// The message, with `source` filled in.
     pub envelope: Envelope,
+    /// The id of the message that this one corrects; rows of the log have none.
+    pub corrects: Option<Box<str>>,
+}
+
+impl Row {
+    /// The message id that the effect goes by: a corrected message is the same effect as the one
+    /// whose place it takes, so that it happens once even if the original was done after all.
+    #[must_use]
+    pub fn effect_id(&self) -> &str {
+        self.corrects.as_deref().unwrap_or(&self.envelope.id)
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::error::while_doing;
-use crate::row::read_row;
+use crate::row::{read_correction, read_row};
 use crate::session::Postgres;
 
 const READ: &str = "read deferred messages";
@@ -65,8 +65,10 @@ fn read_held_key(row: &PgRow) -> Result<HeldKey, sqlx::Error> {
 }
 
 fn read_deferred(row: &PgRow) -> Result<DeferredRow, sqlx::Error> {
+    let original = read_row(row)?;
+    let correction = read_correction(row)?;
     Ok(DeferredRow {
-        row: read_row(row)?,
+        row: correction.map_or_else(|| original.clone(), |correction| correction.of(&original)),
         kind: read_kind(row.try_get("kind")?),
         due_in_ms: row
             .try_get::<Option<i64>, _>("due_in_ms")?

@@ -1,5 +1,6 @@
 //! What operators do, and the record of it.
 
+use onceward_core::Payload;
 use onceward_core::case::{account, act};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
@@ -46,6 +47,9 @@ impl Operate for Postgres {
         let after = after.map_err(|refusal| StoreError::refused(ACT, refusal))?;
         let now = self.now();
         set_standing(connection, request.case_id, &after).await?;
+        if let CaseAction::Correct { id, payload } = request.action {
+            correct(connection, request.case_id, id, payload, now).await?;
+        }
         if request.action == CaseAction::Release {
             let query = sqlx::query(include_str!("../sql/operate/release.sql"))
                 .bind(request.case_id)
@@ -198,7 +202,30 @@ async fn set_standing(
         .bind(standing.state.as_str())
         .bind(&standing.owner)
         .bind(standing.due_at.map(|at| at.as_micros()))
-        .bind(i32::try_from(standing.replays).unwrap_or(i32::MAX));
+        .bind(i32::try_from(standing.replays).unwrap_or(i32::MAX))
+        .bind(&standing.corrected_id);
+    query.execute(connection).await.map_err(while_doing(ACT))?;
+    Ok(())
+}
+
+/// Keeps a corrected message beside the original.
+async fn correct(
+    connection: &mut PgConnection,
+    case_id: i64,
+    id: &str,
+    payload: &Payload,
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    let (json, binary) = match payload {
+        Payload::Json(text) => (Some(&**text), None),
+        Payload::Binary(bytes) => (None, Some(&**bytes)),
+    };
+    let query = sqlx::query(include_str!("../sql/operate/correct.sql"))
+        .bind(case_id)
+        .bind(id)
+        .bind(json)
+        .bind(binary)
+        .bind(now);
     query.execute(connection).await.map_err(while_doing(ACT))?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::Sqlite;
 use crate::error::Attempt;
-use crate::row::{from_json, message, small, spent, to_json, unsigned};
+use crate::row::{correction, from_json, message, small, spent, to_json, unsigned};
 
 const LIST: &str = include_str!("../sql/cases/list.sql");
 const CASED: &str = include_str!("../sql/cases/cased.sql");
@@ -84,6 +84,7 @@ fn case(row: &SqliteRow) -> Result<Case, StoreError> {
         case_id: row.try_get("case_id").attempting(READING)?,
         subscription: row.try_get("subscription").attempting(READING)?,
         row: message(row).attempting(READING)?,
+        correction: correction(row).attempting(READING)?,
         reason: row.try_get("reason").attempting(READING)?,
         failure: from_json(failure, READING)?,
         spent: spent(row, unsigned(age_ms)).attempting(READING)?,
@@ -116,5 +117,6 @@ pub(crate) fn standing(row: &SqliteRow, action: &'static str) -> Result<Standing
         due_at: due_at.map(Timestamp::from_micros),
         replays: small(row.try_get("replays").attempting(action)?),
         regressions: small(row.try_get("regressions").attempting(action)?),
+        corrected_id: row.try_get("corrected_id").attempting(action)?,
     })
 }

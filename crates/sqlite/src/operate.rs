@@ -12,10 +12,11 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use crate::Sqlite;
 use crate::cases::standing;
 use crate::error::Attempt;
-use crate::row::{from_json, spent, text, unsigned};
+use crate::row::{from_json, payload_columns, spent, text, unsigned};
 
 const FIND_CASE: &str = include_str!("../sql/operate/find_case.sql");
 const SET_STANDING: &str = include_str!("../sql/operate/set_standing.sql");
+const CORRECT: &str = include_str!("../sql/operate/correct.sql");
 const RELEASE: &str = include_str!("../sql/operate/release.sql");
 const RECORD: &str = include_str!("../sql/operate/record.sql");
 const REVISE: &str = include_str!("../sql/operate/revise.sql");
@@ -60,6 +61,13 @@ impl Operate for Sqlite {
         let after = after.map_err(|refusal| StoreError::refused(ACTING, refusal))?;
         let now = self.now();
         set_standing(connection, request.case_id, &after).await?;
+        if let CaseAction::Correct { id, payload } = request.action {
+            let (json, binary) = payload_columns(payload);
+            let correct = sqlx::query(CORRECT).bind(request.case_id).bind(id);
+            let correct = correct.bind(json).bind(binary).bind(now);
+            let corrected = correct.execute(&mut *connection).await;
+            corrected.attempting(ACTING)?;
+        }
         if request.action == CaseAction::Release {
             let release = sqlx::query(RELEASE).bind(request.case_id).bind(now);
             let released = release.execute(&mut *connection).await;
@@ -178,6 +186,7 @@ async fn set_standing(
         .bind(&standing.owner)
         .bind(standing.due_at.map(Timestamp::as_micros))
         .bind(standing.replays)
+        .bind(&standing.corrected_id)
         .execute(connection)
         .await
         .attempting(ACTING)?;

@@ -29,6 +29,12 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::RevisionStands => "operate_subscriptions::what_changes_work_raises_the_revision",
         Defect::ReleasedWithOldBudget => "operate::a_released_message_is_first_of_its_key_again",
         Defect::CopyForgotten => "operate_subscriptions::a_released_message_outlives_its_row",
+        Defect::CorrectionForgotten => {
+            "operate_corrections::a_correction_runs_in_the_originals_place"
+        }
+        Defect::OriginalOverwritten => {
+            "operate_corrections::a_correction_that_fails_is_a_case_with_both"
+        }
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
         _ => "a case for a defect that is new here",
     }

@@ -19,7 +19,7 @@ mod schema;
 mod status;
 mod upkeep;
 
-pub use crate::case::{Actor, CaseAction, CaseState, Standing};
+pub use crate::case::{Actor, CaseAction, CaseState, Correction, Standing};
 pub use acceptance::{AcceptRequest, Acceptance, Accepted};
 pub use cases::{Case, CaseQuery, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{

@@ -18,7 +18,7 @@ use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
 use super::witness::Part;
 use crate::context::Context;
-use crate::digest::digest_of;
+use crate::digest::{digest_of_row, is_same};
 use crate::failure_points::failure_point;
 use crate::handler::Reply;
 use crate::subscription::Handler;
@@ -158,9 +158,9 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         let found = self.store().known(tx, request).await?;
         self.gone = found.gone;
         // Without the time of recording: the same message appended twice is one effect.
-        let mut first_of: BTreeMap<_, (usize, Digest)> = BTreeMap::new();
+        let mut first_of: BTreeMap<_, (usize, Option<Digest>)> = BTreeMap::new();
         for ((index, key), entry) in range.zip(&keys).zip(found.entries) {
-            let digest = digest_of(self.works[index].row.envelope.payload.as_bytes());
+            let digest = digest_of_row(&self.works[index].row);
             let key = (
                 &key.source,
                 &key.message_type,
@@ -170,12 +170,12 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             let seen = match entry {
                 Some(entry) => Seen {
                     first: None,
-                    is_same: entry.digest.is_none_or(|earlier| earlier == digest),
+                    is_same: is_same(entry.digest, digest),
                 },
                 None => match first_of.get(&key) {
                     Some((first, earlier)) => Seen {
                         first: Some(*first),
-                        is_same: *earlier == digest,
+                        is_same: is_same(*earlier, digest),
                     },
                     None => {
                         first_of.insert(key, (index, digest));

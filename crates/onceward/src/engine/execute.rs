@@ -23,7 +23,7 @@ use super::dependency::Dependency;
 use super::runner::Runtime;
 use super::surroundings::Surroundings;
 use super::tally::{BatchEnd, Draft, Tally};
-use crate::digest::digest_of;
+use crate::digest::digest_of_row;
 use crate::failure_points::failure_point;
 use crate::handler::Reply;
 use crate::subscription::Handler;
@@ -166,7 +166,7 @@ impl<S: Store> Executor<S> {
         match self.runtime.contract.order {
             Order::Key => work.row.envelope.key(),
             // Only the same message has it again.
-            Order::None => &work.row.envelope.id,
+            Order::None => work.row.effect_id(),
         }
     }
 
@@ -520,7 +520,7 @@ impl<S: Store> Executor<S> {
     pub(super) fn entry(&self, work: &Work, ending: Ending, result: Reply) -> LedgerEntry {
         LedgerEntry {
             key: self.ledger_key(work),
-            digest: Some(digest_of(work.row.envelope.payload.as_bytes())),
+            digest: digest_of_row(&work.row),
             ending,
             result,
             aggregate_version: work.row.envelope.aggregate_version,

@@ -17,7 +17,7 @@ use onceward_core::{LedgerKey, Row};
 
 use super::execute::{Executor, Stop, deferred_of};
 use super::tally::Tally;
-use crate::digest::digest_of;
+use crate::digest::{digest_of_row, is_same};
 use crate::subscription::Handler;
 
 /// Messages that share a commit of start rows.
@@ -183,10 +183,9 @@ impl<S: Store> Executor<S> {
         let keys: Vec<LedgerKey> = own.iter().map(|row| LedgerKey::of(row, identity)).collect();
         let known = self.look_up(&keys, &[]).await?.entries;
         let done = own.iter().zip(known).filter(|(row, entry)| {
-            let is_same = |earlier| earlier == digest_of(row.envelope.payload.as_bytes());
             entry
                 .as_ref()
-                .is_some_and(|entry| entry.digest.is_none_or(is_same))
+                .is_some_and(|entry| is_same(entry.digest, digest_of_row(row)))
         });
         let done: BTreeSet<u64> = done.map(|(row, _)| row.seq).collect();
         rows.retain(|row| !done.contains(&row.seq));

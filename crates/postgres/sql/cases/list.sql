@@ -1,6 +1,7 @@
 select p.case_id, p.subscription, p.key, p.reason, p.failure, p.failures, p.deaths, p.waits,
     p.age_ms, p.state, p.owner, onceward.micros(p.due_at) as due_at, p.replays, p.regressions,
-    p.fingerprint, p.holds_key, onceward.micros(p.first_opened_at) as first_opened_at,
+    p.fingerprint, p.corrected_id, k.payload::text as corrected_payload,
+    k.payload_binary as corrected_payload_binary, p.holds_key, onceward.micros(p.first_opened_at) as first_opened_at,
     onceward.micros(p.opened_at) as opened_at,
     onceward.micros(p.first_deferred_at) as first_deferred_at,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
@@ -10,6 +11,7 @@ select p.case_id, p.subscription, p.key, p.reason, p.failure, p.failures, p.deat
     onceward.micros(p.expires_at) as expires_at, p.priority,
     onceward.micros(p.recorded_at) as recorded_at
 from onceward.cases p
+left join onceward.corrections k on k.case_id = p.case_id and k.id = p.corrected_id
 where ($1::text is null or p.subscription = $1::text)
   and ($2::bigint is null or p.case_id = $2::bigint)
   and p.case_id > $3::bigint

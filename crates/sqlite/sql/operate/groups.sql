@@ -4,12 +4,12 @@ SELECT
 FROM (
     SELECT
         fingerprint,
-        count(*) FILTER (WHERE state IN ('open', 'acknowledged')) AS live,
+        count(*) FILTER (WHERE state IN ('open', 'acknowledged', 'corrected')) AS live,
         count(*) AS total,
         min(first_opened_at) AS first_at,
         max(opened_at) AS last_at,
         coalesce(
-            min(case_id) FILTER (WHERE state IN ('open', 'acknowledged')), min(case_id)
+            min(case_id) FILTER (WHERE state IN ('open', 'acknowledged', 'corrected')), min(case_id)
         ) AS oldest
     FROM onceward_case
     WHERE ?1 IS NULL OR subscription = ?1

@@ -13,7 +13,7 @@ WHERE rowid IN (
       AND l.recordedtime NOT IN (
           SELECT o.recorded_at FROM onceward_deferral AS d JOIN onceward_outbox AS o ON o.seq = d.seq
           UNION ALL
-          SELECT c.recorded_at FROM onceward_case AS c WHERE (c.state IN ('open', 'acknowledged') OR EXISTS (
+          SELECT c.recorded_at FROM onceward_case AS c WHERE (c.state IN ('open', 'acknowledged', 'corrected') OR EXISTS (
               SELECT 1 FROM onceward_deferral AS d
               WHERE d.seq = c.seq AND d.subscription = c.subscription)))
     LIMIT ?3

@@ -47,6 +47,10 @@ pub enum Defect {
     ReleasedWithOldBudget,
     /// A released message is not found in its case's copy.
     CopyForgotten,
+    /// A released message comes as it was, and not as it was corrected.
+    CorrectionForgotten,
+    /// A correction that fails takes the place of the original's copy.
+    OriginalOverwritten,
     /// Ages go on while a subscription is paused.
     PausesCount,
     /// A deferral that is gone is not noticed.
@@ -55,7 +59,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -77,6 +81,8 @@ impl Defect {
         Self::RevisionStands,
         Self::ReleasedWithOldBudget,
         Self::CopyForgotten,
+        Self::CorrectionForgotten,
+        Self::OriginalOverwritten,
         Self::PausesCount,
         Self::GoneUnseen,
     ];

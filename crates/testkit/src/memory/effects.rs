@@ -57,6 +57,7 @@ fn append_one(connection: &MemoryConnection, envelope: &Envelope) -> Result<(), 
         slot: lane::slot_of(envelope.key()),
         recorded_at: now,
         envelope,
+        corrects: None,
     };
     state
         .write(connection.number, now, Write::Append(row))
@@ -212,6 +213,7 @@ impl MemoryStore {
                 subscription: subscription(),
                 case: case.clone(),
                 at: now,
+                keeps_original: !self.shared.has(Defect::OriginalOverwritten),
             })?;
         }
         for deferral in request.defer {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use onceward_core::case::{account, act};
 use onceward_core::store::{
-    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Deferral, DeferralKind, GroupQuery,
-    HistoryQuery, Operate, ResumeDeferred, SetPause, Standing, StoreError, StoreErrorKind,
+    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Correction, Deferral, DeferralKind,
+    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause, Standing, StoreError,
+    StoreErrorKind,
 };
 use onceward_core::{Spent, Timestamp};
 
@@ -51,6 +52,15 @@ impl Operate for MemoryStore {
                 ..entry(now, request.by, request.action.as_str(), &case.subscription)
             }),
         ];
+        if let CaseAction::Correct { id, payload } = request.action {
+            writes.push(Write::Correct {
+                case_id: case.case_id,
+                correction: Correction {
+                    id: id.to_owned(),
+                    payload: payload.clone(),
+                },
+            });
+        }
         if request.action == CaseAction::Release {
             let keeps_budget = self.shared.has(Defect::ReleasedWithOldBudget);
             let deferral = Deferral {

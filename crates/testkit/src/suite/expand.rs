@@ -130,6 +130,12 @@ macro_rules! store_suite_cases {
                 what_comes_back_is_a_regression
                 giving_up_lets_the_key_go
             }
+            operate_corrections {
+                a_correction_runs_in_the_originals_place
+                a_correction_that_fails_is_a_case_with_both
+                a_correction_may_be_binary
+                a_correction_that_is_refused_leaves_no_trace
+            }
             operate_subscriptions {
                 what_waits_for_a_person_is_due_again
                 a_pause_is_seen_and_ends

@@ -22,7 +22,9 @@ fn case() -> Case {
             slot: 1,
             recorded_at: Timestamp::from_micros(0),
             envelope,
+            corrects: None,
         },
+        correction: None,
         reason: "permanent: constraint".into(),
         failure: Failure::permanent("constraint", "refused")
             .with_source(inner)
