@@ -12,7 +12,7 @@ use crate::lane::SLOTS;
 use crate::ledger::Identity;
 use crate::message::KeyField;
 use crate::retry::RetryPolicy;
-use crate::store::Start;
+use crate::store::{Start, Terms};
 
 /// What kind of message a type is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -56,14 +56,26 @@ impl Order {
     #[must_use]
     pub fn key_of(self, row: &Row) -> Cow<'_, str> {
         let envelope = &row.envelope;
+        self.key_from(
+            envelope.key(),
+            envelope.source.as_deref().unwrap_or_default(),
+            &envelope.message_type,
+            row.effect_id(),
+        )
+    }
+
+    /// The same from the parts of a message, of which `key` is its own.
+    #[must_use]
+    pub fn key_from<'a>(
+        self,
+        key: &'a str,
+        source: &str,
+        message_type: &str,
+        id: &str,
+    ) -> Cow<'a, str> {
         match self {
-            Self::Key => Cow::Borrowed(envelope.key()),
-            Self::None => Cow::Owned(format!(
-                "id:{} {} {}",
-                envelope.source.as_deref().unwrap_or_default(),
-                envelope.message_type,
-                row.effect_id()
-            )),
+            Self::Key => Cow::Borrowed(key),
+            Self::None => Cow::Owned(format!("id:{source} {message_type} {id}")),
         }
     }
 }
@@ -147,6 +159,8 @@ pub struct SubscriptionContract {
     pub start: Option<Start>,
     /// Former name.
     pub renamed_from: Option<String>,
+    /// Its handlers may be made to run once more on purpose, by a replay campaign.
+    pub is_repeatable: bool,
 }
 
 impl SubscriptionContract {
@@ -171,6 +185,7 @@ impl SubscriptionContract {
             timeout_ms: 60_000,
             start: None,
             renamed_from: None,
+            is_repeatable: false,
         }
     }
 }
@@ -247,6 +262,17 @@ impl Contract {
             } else {
                 OnPoison::Skip
             })
+    }
+
+    /// What a subscription promises, for those who work with its records.
+    #[must_use]
+    pub fn terms_of(&self, subscription: &SubscriptionContract) -> Terms {
+        Terms {
+            semantics: subscription.semantics,
+            identity: self.identity_of(subscription),
+            order: subscription.order,
+            is_repeatable: subscription.is_repeatable,
+        }
     }
 
     fn takes_commands(&self, subscription: &SubscriptionContract) -> bool {

@@ -13,6 +13,7 @@
 //! | [`retry`] | the budget and its backoff |
 //! | [`case`] | what people may do with a case |
 //! | [`sensitivity`] | what of a payload may be shown |
+//! | [`campaign`] | a replay, paced, watched and stoppable |
 //! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
 //! | [`lane`] | slots, lanes, balancing |
@@ -24,6 +25,7 @@
 //! | [`store`] | the seams to a database |
 
 pub mod breaker;
+pub mod campaign;
 pub mod case;
 pub mod cloudevents;
 pub mod coalesce;

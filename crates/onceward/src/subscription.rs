@@ -271,6 +271,14 @@ impl<S: Store> Subscription<S> {
         self
     }
 
+    /// Its handlers may be made to run once more on purpose: a replay campaign of kind rerun gives
+    /// each message an effect of its own beside the first one.
+    #[must_use]
+    pub fn repeatable(mut self) -> Self {
+        self.contract.is_repeatable = true;
+        self
+    }
+
     /// Former name.
     #[must_use]
     pub fn renamed_from(mut self, name: impl Into<String>) -> Self {

@@ -75,6 +75,7 @@ fn read_deferred(row: &PgRow) -> Result<DeferredRow, sqlx::Error> {
             .map(|ms| ms as u64),
         spent: read_spent(row)?,
         failure: read_failure(row.try_get("failure")?)?,
+        generation: row.try_get::<i32, _>("generation")? as u32,
     })
 }
 

@@ -36,23 +36,10 @@ impl Effects for Postgres {
     }
 
     async fn known(&self, tx: &mut Tx, request: Known<'_>) -> Result<Found, StoreError> {
-        const ACTION: &str = "look into the ledger";
-        // First, as it may have to wait for what the ledger then has.
         let (subscription, seqs) = (request.subscription, request.deferred);
+        // First, as it may have to wait for what the ledger then has.
         let gone = deferrals::gone(tx.connection(), subscription, seqs).await?;
-        let mut entries = vec![None; request.keys.len()];
-        if entries.is_empty() {
-            return Ok(Found { entries, gone });
-        }
-        let rows = match request.identity {
-            Identity::Operation => known_operations(tx.connection(), &request).await,
-            Identity::Message | Identity::Seq => known(tx.connection(), &request).await,
-        };
-        let rows = rows.map_err(while_doing(ACTION))?;
-        for row in &rows {
-            let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
-            entries[place] = Some(entry);
-        }
+        let entries = known_in(tx.connection(), &request).await?;
         Ok(Found { entries, gone })
     }
 
@@ -131,6 +118,28 @@ impl<'a> KeyColumns<'a> {
             times: keys.map(|k| k.recorded_at.as_micros()).collect(),
         }
     }
+}
+
+/// What the ledger has, in the order of the keys.
+pub(crate) async fn known_in(
+    connection: &mut PgConnection,
+    request: &Known<'_>,
+) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    const ACTION: &str = "look into the ledger";
+    if request.keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = match request.identity {
+        Identity::Operation => known_operations(connection, request).await,
+        Identity::Message | Identity::Seq => known(connection, request).await,
+    };
+    let rows = rows.map_err(while_doing(ACTION))?;
+    let mut found = vec![None; request.keys.len()];
+    for row in &rows {
+        let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
+        found[place] = Some(entry);
+    }
+    Ok(found)
 }
 
 async fn known(

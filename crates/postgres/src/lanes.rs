@@ -304,6 +304,7 @@ fn read_subscription(row: &PgRow) -> Result<SubscriptionState, sqlx::Error> {
         subscription: row.try_get("subscription")?,
         revision: row.try_get::<i64, _>("revision")? as u64,
         is_paused: row.try_get("is_paused")?,
+        has_campaign: row.try_get("has_campaign")?,
     })
 }
 

@@ -25,6 +25,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ),
     ("room", include_str!("../migrations/0003_room.sql")),
     ("operate", include_str!("../migrations/0004_operate.sql")),
+    ("replay", include_str!("../migrations/0005_replay.sql")),
     (
         "corrections",
         include_str!("../migrations/0007_corrections.sql"),
@@ -292,7 +293,8 @@ async fn register_in(
     let query = sqlx::query(include_str!("../sql/schema/add_subscription.sql"))
         .bind(declared.subscription)
         .bind(i32::from(declared.lanes))
-        .bind(declared.types);
+        .bind(declared.types)
+        .bind(terms_text(declared)?);
     query
         .execute(&mut *connection)
         .await
@@ -327,12 +329,18 @@ async fn set_types(
 ) -> Result<(), StoreError> {
     let query = sqlx::query(include_str!("../sql/schema/set_types.sql"))
         .bind(declared.subscription)
-        .bind(declared.types);
+        .bind(declared.types)
+        .bind(terms_text(declared)?);
     query
         .execute(connection)
         .await
         .map_err(while_doing(REGISTER))?;
     Ok(())
+}
+
+fn terms_text(declared: &Declared<'_>) -> Result<String, StoreError> {
+    serde_json::to_string(&declared.terms)
+        .map_err(|error| StoreError::new(StoreErrorKind::Other, REGISTER, error))
 }
 
 async fn holds_types(connection: &mut PgConnection, types: &[String]) -> Result<bool, StoreError> {
@@ -352,6 +360,8 @@ async fn rename(connection: &mut PgConnection, from: &str, to: &str) -> Result<(
         include_str!("../sql/schema/rename_deferrals.sql"),
         include_str!("../sql/schema/rename_cases.sql"),
         include_str!("../sql/schema/rename_pauses.sql"),
+        include_str!("../sql/schema/rename_campaigns.sql"),
+        include_str!("../sql/schema/rename_campaign_items.sql"),
         include_str!("../sql/schema/rename_ledger.sql"),
         include_str!("../sql/schema/rename_operation_ledger.sql"),
     ] {

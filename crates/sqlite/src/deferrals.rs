@@ -86,5 +86,6 @@ fn deferred_row(row: &SqliteRow, action: &'static str) -> Result<DeferredRow, St
         due_in_ms: due_in_micros.map(wait_ms),
         spent: spent(row, unsigned(age_micros) / 1_000).attempting(action)?,
         failure: failure(row, action)?,
+        generation: small(row.try_get("generation").attempting(action)?),
     })
 }

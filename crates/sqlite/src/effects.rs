@@ -78,20 +78,8 @@ impl Effects for Sqlite {
 
     async fn known(&self, tx: &mut Tx, request: Known<'_>) -> Result<Found, StoreError> {
         let gone = gone(tx, request.subscription, request.deferred).await?;
-        let mut known = vec![None; request.keys.len()];
-        let rows = match request.identity {
-            Identity::Operation => &KNOWN_OPERATION_LEDGER,
-            Identity::Message | Identity::Seq => &KNOWN_LEDGER,
-        };
-        let mut place = 0;
-        for (sql, piece) in rows.pieces(request.keys) {
-            find_known(tx, request.subscription, sql, piece, &mut known[place..]).await?;
-            place += piece.len();
-        }
-        Ok(Found {
-            entries: known,
-            gone,
-        })
+        let entries = known_in(tx.write.connection(), &request).await?;
+        Ok(Found { entries, gone })
     }
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {
@@ -155,8 +143,27 @@ impl Effects for Sqlite {
     }
 }
 
+/// What the ledger has, in the order of the keys.
+pub(crate) async fn known_in(
+    connection: &mut SqliteConnection,
+    request: &Known<'_>,
+) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    let mut known = vec![None; request.keys.len()];
+    let rows = match request.identity {
+        Identity::Operation => &KNOWN_OPERATION_LEDGER,
+        Identity::Message | Identity::Seq => &KNOWN_LEDGER,
+    };
+    let mut place = 0;
+    for (sql, piece) in rows.pieces(request.keys) {
+        let found = &mut known[place..];
+        find_known(connection, request.subscription, sql, piece, found).await?;
+        place += piece.len();
+    }
+    Ok(known)
+}
+
 async fn find_known(
-    tx: &mut Tx,
+    connection: &mut SqliteConnection,
     subscription: &str,
     sql: &'static str,
     keys: &[LedgerKey],
@@ -173,11 +180,7 @@ async fn find_known(
             .bind(&key.identity)
             .bind(key.generation);
     }
-    for row in query
-        .fetch_all(tx.write.connection())
-        .await
-        .attempting(ACTION)?
-    {
+    for row in query.fetch_all(&mut *connection).await.attempting(ACTION)? {
         let place: i64 = row.try_get("place").attempting(ACTION)?;
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         if let (Some(key), Some(found)) = (keys.get(place), known.get_mut(place)) {

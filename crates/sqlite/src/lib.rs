@@ -41,6 +41,7 @@ mod fairness;
 mod lanes;
 mod log;
 mod operate;
+mod replay;
 mod row;
 mod schema;
 mod status;

@@ -36,6 +36,12 @@ const fn case_against(defect: Defect) -> &'static str {
             "operate_corrections::a_correction_that_fails_is_a_case_with_both"
         }
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
+        Defect::CampaignsShare => "replay::two_campaigns_never_have_one_message",
+        Defect::RerunsUndeclared => "replay_log::a_rerun_needs_a_repeatable_subscription",
+        Defect::StepsRepeat => "replay::what_went_out_is_not_sent_again",
+        Defect::StoppedKeepsItems => "replay::two_campaigns_never_have_one_message",
+        Defect::GenerationForgotten => "replay_log::a_rerun_comes_under_its_generation",
+        Defect::TidyIgnoresCampaigns => "replay_log::what_is_to_go_out_stays_in_the_log",
         _ => "a case for a defect that is new here",
     }
 }

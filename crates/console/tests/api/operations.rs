@@ -30,6 +30,7 @@ async fn start() -> Server {
         types: &types,
         start: Some(Start::Earliest),
         renamed_from: None,
+        terms: onceward_core::store::Terms::default(),
     });
     registered.await.unwrap();
     server

@@ -310,12 +310,13 @@ impl Dispatcher {
                 lane,
                 must_probe: loaded.kind == DeferralKind::Running
                     || loaded.spent.deaths > 0
-                    || loaded.is_released()
+                    || loaded.is_released() && loaded.generation == 0
                     || loaded
                         .failure
                         .as_ref()
                         .is_some_and(|f| f.class == Class::Ambiguous),
                 is_released: loaded.is_released(),
+                generation: loaded.generation,
                 row: Arc::new(loaded.row),
                 is_suspect: loaded.spent.deaths > 0,
                 spent: loaded.spent,

@@ -494,6 +494,7 @@ fn a_message_is_released_until_it_has_run() {
             ..Spent::default()
         },
         failure: Some(crate::Failure::ambiguous("lost", "no answer").record()),
+        generation: 0,
     };
     assert!(released.is_released());
     let mut others = [(); 5].map(|()| released.clone());

@@ -70,18 +70,17 @@ struct Tracked {
     spent: Spent,
     failure: Option<FailureRecord>,
     is_stored: bool,
-    /// It was loaded from the store rather than read.
     is_from_store: bool,
     is_suspect: bool,
     must_probe: bool,
     is_released: bool,
+    generation: u32,
     /// The last look-up that had begun when it started.
     started_at_look: u64,
     phase: Phase,
     /// A deferral of kind running is being written while the handler runs.
     is_marking: bool,
-    /// A deferral of kind running was written after the handler started: the executor does not
-    /// know that it has to be cleared.
+    /// A deferral of kind running that the executor does not know of is to be cleared.
     was_marked: bool,
     /// The handler ended while the deferral of kind running was being written.
     ended: Option<Fate>,
@@ -414,6 +413,7 @@ impl Dispatcher {
                 is_suspect: false,
                 must_probe: false,
                 is_released: false,
+                generation: 0,
                 started_at_look: 0,
                 phase,
                 is_marking: false,

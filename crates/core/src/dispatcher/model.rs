@@ -165,6 +165,7 @@ impl Model {
                 due_in_ms: stored.due_at_ms.map(|at| at.saturating_sub(now_ms)),
                 spent: stored.deferral.spent,
                 failure: stored.deferral.failure.clone(),
+                generation: 0,
             })
             .collect()
     }

@@ -28,6 +28,8 @@ pub struct Work {
     /// Somebody released it from its case and it has not run since. An earlier attempt may have had
     /// its effect outside the database; where nobody can look, the person's word counts.
     pub is_released: bool,
+    /// Which run of it this is in the ledger: 0 but for a deliberate rerun.
+    pub generation: u32,
     /// The last failure, if any.
     pub failure: Option<FailureRecord>,
 }

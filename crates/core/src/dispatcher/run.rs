@@ -82,6 +82,7 @@ impl Dispatcher {
             is_suspect: tracked.is_suspect,
             must_probe: tracked.must_probe,
             is_released: tracked.is_released,
+            generation: tracked.generation,
             failure: tracked.failure.clone(),
         })
     }

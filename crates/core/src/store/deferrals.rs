@@ -106,6 +106,9 @@ pub struct DeferredRow {
     pub spent: Spent,
     /// The last failure.
     pub failure: Option<FailureRecord>,
+    /// The generation under which its effect is recorded: 0, or that of the last rerun that started
+    /// it.
+    pub generation: u32,
 }
 
 impl DeferredRow {

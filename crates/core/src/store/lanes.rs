@@ -72,6 +72,8 @@ pub struct SubscriptionState {
     pub revision: u64,
     /// Whether it is paused.
     pub is_paused: bool,
+    /// Whether a replay campaign of it is to be driven on.
+    pub has_campaign: bool,
 }
 
 /// Members and lanes at one moment.

@@ -15,6 +15,7 @@ mod effects;
 mod lanes;
 mod log;
 mod operate;
+mod replay;
 mod schema;
 mod status;
 mod upkeep;
@@ -34,7 +35,11 @@ pub use log::{Log, Page, ReadPage, SavePosition, Span};
 pub use operate::{
     ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause,
 };
-pub use schema::{Declared, Registered, Schema, SchemaState, Start};
+pub use replay::{
+    ActOnCampaign, Campaign, CampaignItem, CampaignQuery, ItemQuery, OVERTAKEN_ROWS_MAX,
+    PLAN_ITEMS_DEFAULT, PlanCampaign, Replay, Selection, Source, StepCampaign, Stepped,
+};
+pub use schema::{Declared, Registered, Schema, SchemaState, Start, Terms};
 pub use status::{
     Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
     Status,
@@ -158,11 +163,21 @@ impl StdError for StoreError {
 
 /// Everything an engine needs.
 pub trait Store:
-    Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
+    Log + Lanes + Effects + Deferrals + Cases + Operate + Replay + Acceptance + Status + Upkeep + Schema
 {
 }
 
 impl<S> Store for S where
-    S: Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
+    S: Log
+        + Lanes
+        + Effects
+        + Deferrals
+        + Cases
+        + Operate
+        + Replay
+        + Acceptance
+        + Status
+        + Upkeep
+        + Schema
 {
 }

@@ -184,7 +184,10 @@ impl<S: Store> Executor<S> {
     }
 
     pub(super) fn ledger_key(&self, work: &Work) -> LedgerKey {
-        LedgerKey::of(&work.row, self.runtime.identity)
+        LedgerKey {
+            generation: work.generation,
+            ..LedgerKey::of(&work.row, self.runtime.identity)
+        }
     }
 
     pub(super) fn nothing(&self) -> Settle<'_> {

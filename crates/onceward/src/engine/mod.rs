@@ -255,6 +255,7 @@ async fn register<S: Store>(
         types: &settings.types,
         start: settings.start,
         renamed_from: settings.renamed_from.as_deref(),
+        terms: contract.terms_of(&settings),
     };
     match store.register(declared).await? {
         Registered::New => {}

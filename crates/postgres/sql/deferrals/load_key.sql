@@ -8,6 +8,10 @@ select d.kind,
         as age_ms,
     k.id as corrected_id, k.payload::text as corrected_payload,
     k.payload_binary as corrected_payload_binary,
+    coalesce((
+        select max(i.generation) from onceward.campaign_items i
+        where i.subscription = $1::text and i.seq = d.seq
+          and i.generation > 0 and i.started_at is not null), 0) as generation,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
     p.schemaversion, p.aggregateversion, p.headers::text as headers, p.payload::text as payload,

@@ -12,6 +12,9 @@ SELECT
     ), 0)) AS age_micros,
     k.id AS corrected_id, k.payload AS corrected_payload,
     k.payload_binary AS corrected_payload_binary,
+    coalesce((SELECT max(i.generation) FROM onceward_campaign_item AS i
+              WHERE i.subscription = ?1 AND i.seq = d.seq
+                AND i.generation > 0 AND i.started_at IS NOT NULL), 0) AS generation,
     d.seq, coalesce(o.id, c.id) AS id,
     coalesce(o.source, c.source, (SELECT source FROM onceward_meta)) AS source,
     coalesce(o.aggregatetype, c.aggregatetype) AS aggregatetype,

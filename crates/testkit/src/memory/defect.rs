@@ -55,11 +55,23 @@ pub enum Defect {
     PausesCount,
     /// A deferral that is gone is not noticed.
     GoneUnseen,
+    /// Two campaigns may have one message.
+    CampaignsShare,
+    /// A rerun is planned although the subscription is not declared repeatable.
+    RerunsUndeclared,
+    /// What went out is still to go out.
+    StepsRepeat,
+    /// A stopped campaign keeps what it has left.
+    StoppedKeepsItems,
+    /// A rerun's message comes under the generation of its first run.
+    GenerationForgotten,
+    /// Upkeep removes rows that a campaign is still to send out.
+    TidyIgnoresCampaigns,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 31] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -85,5 +97,11 @@ impl Defect {
         Self::OriginalOverwritten,
         Self::PausesCount,
         Self::GoneUnseen,
+        Self::CampaignsShare,
+        Self::RerunsUndeclared,
+        Self::StepsRepeat,
+        Self::StoppedKeepsItems,
+        Self::GenerationForgotten,
+        Self::TidyIgnoresCampaigns,
     ];
 }

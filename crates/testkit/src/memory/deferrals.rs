@@ -76,6 +76,12 @@ impl Deferrals for MemoryStore {
                 due_in_ms: deferred.due_in_ms(now),
                 spent: state.tables.spent(request.subscription, deferred, now),
                 failure: deferred.failure.clone(),
+                generation: match self.shared.has(Defect::GenerationForgotten) {
+                    true => 0,
+                    false => state
+                        .campaigns
+                        .generation(request.subscription, deferred.seq),
+                },
             })
         })
         .collect()

@@ -81,6 +81,11 @@ impl Lanes for MemoryStore {
                     subscription: name.clone(),
                     revision: state.tables.revisions.get(name).copied().unwrap_or(0),
                     is_paused: state.tables.paused_since(name).is_some(),
+                    has_campaign: state
+                        .campaigns
+                        .campaigns
+                        .values()
+                        .any(|campaign| campaign.subscription == *name && campaign.is_active()),
                 })
                 .collect(),
         })

@@ -43,6 +43,7 @@ mod journal;
 mod lanes;
 mod log;
 mod operate;
+mod replay;
 mod schema;
 mod state;
 mod status;

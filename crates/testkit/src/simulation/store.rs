@@ -380,6 +380,32 @@ impl Operate for SimStore {
     }
 }
 
+impl Replay for SimStore {
+    async fn plan_campaign(&self, request: PlanCampaign<'_>) -> Result<Campaign, StoreError> {
+        self.through("plan_campaign", self.inner.plan_campaign(request))
+            .await
+    }
+
+    async fn act_on_campaign(&self, request: ActOnCampaign<'_>) -> Result<Campaign, StoreError> {
+        self.through("act_on_campaign", self.inner.act_on_campaign(request))
+            .await
+    }
+
+    async fn campaigns(&self, query: CampaignQuery<'_>) -> Result<Vec<Campaign>, StoreError> {
+        self.through("campaigns", self.inner.campaigns(query)).await
+    }
+
+    async fn campaign_items(&self, query: ItemQuery<'_>) -> Result<Vec<CampaignItem>, StoreError> {
+        self.through("campaign_items", self.inner.campaign_items(query))
+            .await
+    }
+
+    async fn step_campaign(&self, request: StepCampaign) -> Result<Stepped, StoreError> {
+        self.through("step_campaign", self.inner.step_campaign(request))
+            .await
+    }
+}
+
 impl Acceptance for SimStore {
     async fn accept(
         &self,

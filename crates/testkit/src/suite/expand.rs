@@ -147,6 +147,29 @@ macro_rules! store_suite_cases {
                 a_released_message_outlives_its_row
                 a_pause_goes_along_with_a_new_name
             }
+            replay {
+                a_plan_freezes_what_it_finds
+                a_plan_that_cannot_be_is_refused
+                two_campaigns_never_have_one_message
+                the_canary_goes_out_first_and_then_the_rest
+                what_went_out_is_not_sent_again
+                failures_stop_it
+                what_waits_for_a_person_stops_it
+                people_pause_verify_and_stop_it
+                a_case_that_ended_meanwhile_is_refused
+                campaigns_and_items_come_in_pages
+            }
+            replay_log {
+                done_messages_are_found_by_what_they_are
+                each_message_is_looked_at
+                what_the_ledger_may_have_forgotten_is_told
+                a_later_message_of_the_key_is_told
+                a_rerun_needs_a_repeatable_subscription
+                a_rerun_comes_under_its_generation
+                a_resend_comes_under_the_first_generation
+                what_is_to_go_out_stays_in_the_log
+                a_campaign_goes_along_with_a_new_name
+            }
             acceptance {
                 the_first_does_the_work_and_the_next_gets_the_answer
                 a_transaction_knows_what_it_accepted_itself

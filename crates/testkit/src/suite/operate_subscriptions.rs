@@ -463,6 +463,7 @@ pub async fn a_pause_goes_along_with_a_new_name<F: Fixture>(fixture: &F) -> Case
             types: &types,
             start: None,
             renamed_from: Some(SUB),
+            terms: onceward_core::store::Terms::default(),
         })
         .await?;
     let after = state_of(store, "dispatch").await?;

@@ -156,6 +156,7 @@ pub(super) async fn declare<S: Store>(
             types: &types,
             start,
             renamed_from: None,
+            terms: onceward_core::store::Terms::default(),
         })
         .await
 }
