@@ -10,6 +10,7 @@ pub mod init;
 pub mod migrate;
 pub mod operation;
 pub mod quarantine;
+pub mod replay;
 pub mod send;
 pub mod subscription;
 pub mod up;

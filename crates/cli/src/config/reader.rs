@@ -205,6 +205,16 @@ impl<'a> Section<'a> {
         fitting
     }
 
+    /// true or false.
+    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
+        let (_, value) = self.ask(key)?;
+        let DeValue::Boolean(flag) = value.get_ref() else {
+            self.wrong_type(key, value, "true or false");
+            return None;
+        };
+        Some(*flag)
+    }
+
     pub(super) fn number(&self, key: &'static str) -> Option<f64> {
         let (_, value) = self.ask(key)?;
         let parsed = match value.get_ref() {

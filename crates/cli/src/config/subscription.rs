@@ -40,6 +40,7 @@ pub(super) fn read(
     breaker(&section, &mut contract);
     contract.start = start(&section);
     contract.renamed_from = section.text("renamed_from").map(|former| former.value);
+    contract.is_repeatable = section.flag("repeatable").unwrap_or_default();
     section.finish();
     (contract, push)
 }

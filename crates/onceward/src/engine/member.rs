@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::campaigns::Campaigns;
 use super::patience::Patience;
 use super::reader::Reader;
 use super::runner::{Acted, Note, Over, Runner, RunnerReport, Runtime};
@@ -28,6 +29,7 @@ pub(super) struct Fleet<S: Store> {
     pub(super) control: watch::Receiver<Control>,
     pub(super) report: watch::Sender<EngineState>,
     pub(super) patience: Patience,
+    pub(super) campaigns: Campaigns,
 }
 
 /// Why an incarnation ended.
@@ -61,15 +63,20 @@ impl<S: Store> Fleet<S> {
             .options
             .retention
             .map(|kept| keep_up(self.store.clone(), kept));
-        let work = self.work();
-        match upkeep {
-            // Upkeep has no end of its own.
-            Some(upkeep) => tokio::select! {
-                biased;
-                () = work => {}
-                () = upkeep => {}
-            },
-            None => work.await,
+        let campaigns = self.campaigns.clone();
+        let campaigns = campaigns.take_on(self.store.clone());
+        let upkeep = async {
+            match upkeep {
+                Some(upkeep) => upkeep.await,
+                None => std::future::pending().await,
+            }
+        };
+        // Neither of the others has an end of its own.
+        tokio::select! {
+            biased;
+            () = self.work() => {}
+            () = campaigns => {}
+            () = upkeep => {}
         }
     }
 
@@ -137,6 +144,7 @@ impl<S: Store> Fleet<S> {
 
     fn lost(&self) {
         tracing::warn!("the lease was lost; joining anew");
+        self.campaigns.let_go();
         self.report.send_modify(|state| {
             state.is_member = false;
             state.member = None;
@@ -250,6 +258,7 @@ impl<S: Store> Fleet<S> {
                     }
                     Some(RunnerReport::Drained) => {}
                 },
+                () = self.campaigns.went_out() => round.reset_immediately(),
                 // It reports why before it ends, unless it panicked.
                 Some(_) = runners.join_next() => {
                     tracing::error!("a runner ended by itself; joining anew");
@@ -286,6 +295,7 @@ impl<S: Store> Fleet<S> {
         self.patience.reached(Instant::now(), self.lease_time());
         let survey = self.bounded(self.store.survey()).await?;
         let is_patient = self.patience.lasts(Instant::now());
+        self.campaigns.surveyed(lease, &survey);
         self.report.send_modify(|state| state.trouble = None);
         for (name, given) in given {
             // Before any lane: a pause holds from the first message on.

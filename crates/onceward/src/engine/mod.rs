@@ -11,11 +11,13 @@
 //! | `suspects` | what may have killed the last owner |
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
+//! | `campaigns` | replay campaigns, step by step |
 //! | `upkeep` | retention, now and then |
 //! | `witness` | who sees user code being run, in tests |
 
 mod again;
 mod attempt;
+mod campaigns;
 mod dependency;
 mod execute;
 mod member;
@@ -226,6 +228,7 @@ impl<S: Store> EngineBuilder<S> {
             control: controlled,
             report,
             patience: patience::Patience::default(),
+            campaigns: campaigns::Campaigns::default(),
         };
         Ok(Running {
             store,

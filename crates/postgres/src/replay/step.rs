@@ -115,7 +115,7 @@ pub(super) async fn send_out(
         if verdict.goes_out {
             match one.case_id {
                 Some(case_id) => {
-                    note = release(connection, campaign.campaign_id, case_id, by, now).await?
+                    note = release(connection, campaign.campaign_id, case_id, by, now).await?;
                 }
                 None => rows_of_log.push(seq),
             }
