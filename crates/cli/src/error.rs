@@ -120,6 +120,8 @@ codes! {
     PartlyActed = "1042",
     /// An action that is not possible.
     ActionRefused = "1043",
+    /// A payload that its type's schema does not describe, or that is not JSON where it must be.
+    PayloadInvalid = "1070",
 }
 
 /// Why a command ends with something else than success.

@@ -43,6 +43,7 @@ mod messages;
 mod operations;
 mod problem;
 mod store_gate;
+pub mod view;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

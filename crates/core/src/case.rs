@@ -134,6 +134,12 @@ pub enum CaseAction<'a> {
         /// Until when, if there is a date.
         due_at: Option<Timestamp>,
     },
+    /// Records that somebody was shown what is hidden elsewhere, or asked for it in vain. Needs a
+    /// reason where it was shown.
+    Reveal {
+        /// Whether it is shown.
+        is_permitted: bool,
+    },
     /// Puts another message into the original's place. Released, it runs instead, as the same
     /// effect. Needs a reason.
     Correct {
@@ -159,11 +165,21 @@ impl CaseAction<'_> {
             Self::Acknowledge => "acknowledge",
             Self::Note => "note",
             Self::SetDue { .. } => "set-due",
+            Self::Reveal { is_permitted: true } => "reveal",
+            Self::Reveal {
+                is_permitted: false,
+            } => "reveal-refused",
             Self::Correct { .. } => "correct",
             Self::Release => "release",
             Self::Discard => "discard",
             Self::Waive => "waive",
         }
+    }
+
+    /// Whether it is a row of the audit log and nothing else, which what is over takes as well.
+    #[must_use]
+    pub const fn is_record(self) -> bool {
+        matches!(self, Self::Note | Self::Reveal { .. })
     }
 
     /// Whether it decides what becomes of the message, so that its subscription has to look again.
@@ -260,14 +276,18 @@ pub fn act(
     expected: Option<CaseState>,
 ) -> Result<Standing, Refusal> {
     match action {
-        CaseAction::Note | CaseAction::Correct { .. } | CaseAction::Discard | CaseAction::Waive => {
+        CaseAction::Note
+        | CaseAction::Reveal { is_permitted: true }
+        | CaseAction::Correct { .. }
+        | CaseAction::Discard
+        | CaseAction::Waive => {
             by.check_reason()?;
         }
         _ => by.check()?,
     }
     let now = before.state.as_str();
     let has_moved = expected.is_some_and(|expected| expected != before.state);
-    if has_moved || !(before.state.is_live() || action == CaseAction::Note) {
+    if has_moved || !(before.state.is_live() || action.is_record()) {
         return Err(Refusal::Moved { now });
     }
     let mut after = before.clone();
@@ -284,7 +304,7 @@ pub fn act(
             after.state = CaseState::Acknowledged;
             after.owner.get_or_insert_with(|| by.who.to_owned());
         }
-        CaseAction::Note => {}
+        CaseAction::Note | CaseAction::Reveal { .. } => {}
         CaseAction::SetDue { due_at } => after.due_at = due_at,
         CaseAction::Release | CaseAction::Correct { .. } if reason == AT_MOST_ONCE_FAILED => {
             return Err(Refusal::NeverTwice);

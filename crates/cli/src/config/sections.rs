@@ -262,7 +262,7 @@ fn unsafe_retention(problem: &onceward_core::store::UnsafeRetention) -> String {
     )
 }
 
-pub(super) fn message(section: Section<'_>, folder: &Path) -> MessageContract {
+pub(super) fn message(section: Section<'_>) -> MessageContract {
     let kinds = [
         ("command", Kind::Command),
         ("event", Kind::Event),
@@ -281,27 +281,8 @@ pub(super) fn message(section: Section<'_>, folder: &Path) -> MessageContract {
         pending_text: text("pending_text"),
         promise: promise(&section),
     };
-    if let Some(schemas) = section.texts("schemas") {
-        for schema in schemas.value {
-            check_schema(&section, &schema, folder);
-        }
-    }
     section.finish();
     contract
-}
-
-/// A schema must at least be there and be JSON.
-fn check_schema(section: &Section<'_>, schema: &Placed<String>, folder: &Path) {
-    let path = folder.join(&schema.value);
-    let problem = match std::fs::read(&path) {
-        Err(error) => error.to_string(),
-        Ok(bytes) => match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
-            Ok(_) => return,
-            Err(error) => error.to_string(),
-        },
-    };
-    let message = format!("the schema {} is not usable: {problem}", path.display());
-    section.fault(FaultCode::BadValue, &schema.place, message);
 }
 
 fn promise(section: &Section<'_>) -> Promise {
