@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use onceward_core::sensitivity::{Difference, HIDDEN, Sensitivity, differences};
+use onceward_core::sensitivity::{Difference, Sensitivity, differences};
 use onceward_core::store::{AuditEntry, Case};
 use onceward_core::{Envelope, FailureRecord, Payload, Timestamp};
 use serde::Serialize;
@@ -37,7 +37,7 @@ impl CaseView<'_> {
     #[must_use]
     pub fn failure(&self) -> FailureRecord {
         let row = &self.case.row;
-        let open = open_values(&row.envelope);
+        let open = row.envelope.open_values();
         let mut failure = self.case.failure.clone();
         failure.detail = None;
         let mut scrub = |payload: &Payload| {
@@ -214,24 +214,6 @@ pub fn entry_json(entry: &AuditEntry) -> Value {
         "before": account(&entry.before),
         "after": account(&entry.after),
     })
-}
-
-/// What of a message is shown to everybody, and may stand in texts.
-fn open_values(envelope: &Envelope) -> Vec<&str> {
-    let optional = [
-        &envelope.source,
-        &envelope.operation_id,
-        &envelope.partition_key,
-    ];
-    let mut open: Vec<&str> = optional.into_iter().flatten().map(String::as_str).collect();
-    open.extend([
-        envelope.id.as_str(),
-        &envelope.aggregate_type,
-        &envelope.aggregate_id,
-        &envelope.message_type,
-        HIDDEN,
-    ]);
-    open
 }
 
 fn open_attributes(envelope: &Envelope) -> Map<String, Value> {

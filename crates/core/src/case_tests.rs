@@ -20,7 +20,7 @@ fn standing(state: CaseState) -> Standing {
     }
 }
 
-const fn all(payload: &Payload) -> [CaseAction<'_>; 10] {
+const fn all(payload: &Payload) -> [CaseAction<'_>; 11] {
     [
         CaseAction::Assign { owner: Some("bo") },
         CaseAction::Acknowledge,
@@ -34,6 +34,7 @@ const fn all(payload: &Payload) -> [CaseAction<'_>; 10] {
         CaseAction::Release,
         CaseAction::Discard,
         CaseAction::Waive,
+        CaseAction::Purge,
     ]
 }
 
@@ -47,7 +48,10 @@ fn what_is_over_takes_notes_and_nothing_else() {
     for state in CaseState::ALL {
         for action in all(&payload) {
             let ended = act(action, BY, &standing(state), "permanent", None);
-            let is_fine = state.is_live() || action.is_record();
+            let is_fine = match action {
+                CaseAction::Purge => !state.is_live(),
+                _ => state.is_live() || action.is_record(),
+            };
             let is_again = action == CaseAction::Acknowledge && state != CaseState::Open;
             if is_fine && !is_again {
                 assert!(ended.is_ok(), "{action:?} of {state:?}: {ended:?}");

@@ -51,13 +51,15 @@ pub enum Defect {
     CorrectionForgotten,
     /// A correction that fails takes the place of the original's copy.
     OriginalOverwritten,
+    /// A case is removed while the log still has its message.
+    PurgesWhatMayCome,
     /// Ages go on while a subscription is paused.
     PausesCount,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -81,6 +83,7 @@ impl Defect {
         Self::CopyForgotten,
         Self::CorrectionForgotten,
         Self::OriginalOverwritten,
+        Self::PurgesWhatMayCome,
         Self::PausesCount,
     ];
 }

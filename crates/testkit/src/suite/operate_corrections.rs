@@ -207,3 +207,47 @@ pub async fn a_correction_that_is_refused_leaves_no_trace<F: Fixture>(fixture: &
     assert_eq!(seen.correction, Some(better));
     Ok(())
 }
+
+/// Only what is over, what the log has forgotten, and what is not under way; its history stays.
+pub async fn a_case_goes_when_nothing_can_need_it<F: Fixture>(fixture: &F) -> CaseResult {
+    const NAME: &str = "operate_corrections::a_case_goes_when_nothing_can_need_it";
+    let store = fixture.store();
+    let refused = StoreErrorKind::Refused;
+    let (rows, _) = super::upkeep::all_read(fixture).await?;
+    let cases = open_cases(store, &rows[..2]).await?;
+    let [first, second] = [cases[0].case_id, cases[1].case_id];
+    let ended = act(store, first, CaseAction::Purge).await;
+    assert_refused(ended, StoreErrorKind::Moved, "removing an open case")?;
+    correct(store, first, &correction("c1", "{}")).await?;
+    act(store, first, CaseAction::Discard).await?;
+    let ended = act(store, first, CaseAction::Purge).await;
+    assert_refused(ended, refused, "removing what the log would bring again")?;
+    assert_eq!(
+        one_case(store, first).await?.standing.state,
+        CaseState::Discarded
+    );
+    let has = fixture.capabilities().removes_single_log_rows;
+    if !super::allows(has, NAME, "the log goes by whole partitions") {
+        return Ok(());
+    }
+    act(store, second, CaseAction::Release).await?;
+    fixture.advance_ms(400 * 86_400_000);
+    super::upkeep::tidy_all(store).await?;
+    let ended = act(store, second, CaseAction::Purge).await;
+    assert_refused(ended, refused, "removing what is under way")?;
+    act(store, first, CaseAction::Purge).await?;
+    let left = store
+        .cases(onceward_core::store::CaseQuery::default())
+        .await?;
+    let left: Vec<i64> = left.iter().map(|case| case.case_id).collect();
+    assert_eq!(left, [second]);
+    let actions: Vec<String> = history_of(store, first)
+        .await?
+        .into_iter()
+        .map(|entry| entry.action)
+        .collect();
+    assert_eq!(actions, ["correct", "discard", "purge"]);
+    let ended = act(store, first, CaseAction::Purge).await;
+    assert_refused(ended, refused, "removing what is gone")?;
+    Ok(())
+}

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::store::Opened;
 
-pub use act::{AckArgs, AssignArgs, DueArgs, EndArgs, NoteArgs, ReleaseArgs};
+pub use act::{AckArgs, AssignArgs, DueArgs, EndArgs, NoteArgs, PurgeArgs, ReleaseArgs};
 pub use correct::CorrectArgs;
 pub use groups::GroupsArgs;
 pub use list::ListArgs;
@@ -54,6 +54,8 @@ pub enum QuarantineCommand {
     Discard(EndArgs),
     /// Say that messages are not needed, because somebody saw to it otherwise; needs --why
     Waive(EndArgs),
+    /// Remove old cases that are over and that the log has forgotten; needs --why
+    Purge(PurgeArgs),
 }
 
 /// Runs a command on cases.
@@ -84,5 +86,6 @@ pub async fn run<S: Cases + Operate>(
         QuarantineCommand::Release(args) => act::release(opened, output, args).await,
         QuarantineCommand::Discard(args) => act::discard(opened, output, args).await,
         QuarantineCommand::Waive(args) => act::waive(opened, output, args).await,
+        QuarantineCommand::Purge(args) => act::purge(opened, output, args).await,
     }
 }
