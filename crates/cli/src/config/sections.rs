@@ -133,9 +133,10 @@ pub(super) fn http(root: &Section<'_>, tokens: &[TokenConfig]) -> HttpConfig {
     config
 }
 
-const SCOPES: [(&str, Scope); 3] = [
+const SCOPES: [(&str, Scope); 4] = [
     ("publish", Scope::Publish),
     ("read", Scope::Read),
+    ("operate", Scope::Operate),
     ("reveal", Scope::Reveal),
 ];
 
@@ -177,7 +178,10 @@ pub(super) fn tokens(root: &Section<'_>, folder: &Path) -> Vec<TokenConfig> {
 fn scopes(section: &Section<'_>) -> Vec<Scope> {
     let Some(words) = section.texts("scopes") else {
         if !section.has("scopes") {
-            section.missing("scopes", "some of \"publish\", \"read\", \"reveal\"");
+            section.missing(
+                "scopes",
+                "some of \"publish\", \"read\", \"operate\", \"reveal\"",
+            );
         }
         return Vec::new();
     };
@@ -188,7 +192,7 @@ fn scopes(section: &Section<'_>) -> Vec<Scope> {
             None => {
                 let names = SCOPES.iter().map(|(name, _)| *name);
                 let message = format!(
-                    "no scope is called {:?}; there are \"publish\", \"read\" and \"reveal\"{}",
+                    "no scope is called {:?}; there are \"publish\", \"read\", \"operate\" and \"reveal\"{}",
                     word.value,
                     super::reader::suggestion(&word.value, names)
                 );
