@@ -36,7 +36,7 @@ grant insert on onceward.ledger, onceward.operation_ledger to onceward_worker;
 grant insert, update, delete on onceward.deferrals to onceward_worker;
 grant insert, update on onceward.cases, onceward.lanes, onceward.members,
     onceward.subscriptions to onceward_worker;
-grant insert on onceward.heartbeats, onceward.positions to onceward_worker;
+grant insert on onceward.heartbeats, onceward.positions, onceward.case_tallies to onceward_worker;
 grant usage on sequence onceward.fence_seq to onceward_worker;
 
 -- Operator: acts, and every action leaves a row in the audit log, which nobody may change.
@@ -45,7 +45,7 @@ grant delete on onceward.cases, onceward.corrections to onceward_operator;
 grant insert, update on onceward.deferrals to onceward_operator;
 grant update (revision) on onceward.subscriptions to onceward_operator;
 grant insert, update (resumed_at) on onceward.pauses to onceward_operator;
-grant insert on onceward.audit, onceward.corrections to onceward_operator;
+grant insert on onceward.audit, onceward.corrections, onceward.case_tallies to onceward_operator;
 
 -- Auditor: who, what and when, but no content.
 grant select (seq, slot, id, source, aggregatetype, aggregateid, type, operationid, partitionkey,

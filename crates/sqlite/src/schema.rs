@@ -46,10 +46,7 @@ const RENAMES: [&str; 7] = [
 const MIGRATIONS: [(&str, &str); 3] = [
     ("tables", include_str!("../migrations/0001_tables.sql")),
     ("operate", include_str!("../migrations/0002_operate.sql")),
-    (
-        "corrections",
-        include_str!("../migrations/0005_corrections.sql"),
-    ),
+    ("cases", include_str!("../migrations/0005_cases.sql")),
 ];
 
 const PING_WAIT: Duration = Duration::from_secs(5);

@@ -116,6 +116,11 @@ pub async fn a_correction_that_fails_is_a_case_with_both<F: Fixture>(fixture: &F
     assert_eq!(again.correction, Some(wrong), "and what took its place");
     assert_eq!(again.standing.state, CaseState::Open);
     assert_eq!((again.standing.replays, again.standing.regressions), (1, 1));
+    let groups = store
+        .case_groups(onceward_core::store::GroupQuery::default())
+        .await?;
+    let counted: Vec<_> = groups.iter().map(|g| (g.live, g.all)).collect();
+    assert_eq!(counted, [(1, 1)], "it is one case, and open again");
     correct(store, first.case_id, &right).await?;
     // The record's answer was lost: a live case stays as it is.
     let twice = Settle {
@@ -241,6 +246,16 @@ pub async fn a_case_goes_when_nothing_can_need_it<F: Fixture>(fixture: &F) -> Ca
         .await?;
     let left: Vec<i64> = left.iter().map(|case| case.case_id).collect();
     assert_eq!(left, [second]);
+    let all = onceward_core::store::GroupQuery {
+        with_resolved: true,
+        ..onceward_core::store::GroupQuery::default()
+    };
+    let groups = store.case_groups(all).await?;
+    let counted: Vec<_> = groups
+        .iter()
+        .map(|g| (g.live, g.all, g.oldest_case_id))
+        .collect();
+    assert_eq!(counted, [(0, 1, second)]);
     let actions: Vec<String> = history_of(store, first)
         .await?
         .into_iter()
