@@ -40,15 +40,16 @@ grant update on onceward.campaigns, onceward.campaign_items to onceward_worker;
 grant execute on function onceward.record_of_campaign(
     bigint, timestamptz, text, text, text, bigint, text, json, json)
     to onceward_worker, onceward_operator;
-grant insert on onceward.heartbeats, onceward.positions to onceward_worker;
+grant insert on onceward.heartbeats, onceward.positions, onceward.case_tallies to onceward_worker;
 grant usage on sequence onceward.fence_seq to onceward_worker;
 
 -- Operator: acts, and every action leaves a row in the audit log, which nobody may change.
 grant update (state, owner, due_at, replays, corrected_id) on onceward.cases to onceward_operator;
+grant delete on onceward.cases, onceward.corrections to onceward_operator;
 grant insert, update on onceward.deferrals to onceward_operator;
 grant update (revision) on onceward.subscriptions to onceward_operator;
 grant insert, update (resumed_at) on onceward.pauses to onceward_operator;
-grant insert on onceward.audit, onceward.corrections to onceward_operator;
+grant insert on onceward.audit, onceward.corrections, onceward.case_tallies to onceward_operator;
 grant insert, update on onceward.campaigns, onceward.campaign_items to onceward_operator;
 
 -- Auditor: who, what and when, but no content.

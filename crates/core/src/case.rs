@@ -134,6 +134,12 @@ pub enum CaseAction<'a> {
         /// Until when, if there is a date.
         due_at: Option<Timestamp>,
     },
+    /// Records that somebody was shown what is hidden elsewhere, or asked for it in vain. Needs a
+    /// reason where it was shown.
+    Reveal {
+        /// Whether it is shown.
+        is_permitted: bool,
+    },
     /// Puts another message into the original's place. Released, it runs instead, as the same
     /// effect. Needs a reason.
     Correct {
@@ -148,6 +154,9 @@ pub enum CaseAction<'a> {
     Discard,
     /// Says that the message is not needed. Needs a reason.
     Waive,
+    /// Removes a case that is over, with its copy of the message and its corrections; its history
+    /// stays. Needs a reason. See [`may_purge`].
+    Purge,
 }
 
 impl CaseAction<'_> {
@@ -159,11 +168,22 @@ impl CaseAction<'_> {
             Self::Acknowledge => "acknowledge",
             Self::Note => "note",
             Self::SetDue { .. } => "set-due",
+            Self::Reveal { is_permitted: true } => "reveal",
+            Self::Reveal {
+                is_permitted: false,
+            } => "reveal-refused",
             Self::Correct { .. } => "correct",
             Self::Release => "release",
             Self::Discard => "discard",
             Self::Waive => "waive",
+            Self::Purge => "purge",
         }
+    }
+
+    /// Whether it is a row of the audit log and nothing else, which what is over takes as well.
+    #[must_use]
+    pub const fn is_record(self) -> bool {
+        matches!(self, Self::Note | Self::Reveal { .. })
     }
 
     /// Whether it decides what becomes of the message, so that its subscription has to look again.
@@ -234,6 +254,15 @@ pub enum Refusal {
     /// The message may not run a second time.
     #[error("its message was to be tried at most once, and was")]
     NeverTwice,
+    /// Its message went back into the flow and has not ended.
+    #[error("its message is under way")]
+    UnderWay,
+    /// The log still has its message.
+    #[error(
+        "the log still has its message, which would run again without its case; it goes with the \
+         log's retention"
+    )]
+    InLog,
     /// The id of a correction that cannot be kept.
     #[error(
         "the id of a correction is a new one of 1 to {ID_BYTES_MAX} bytes without control characters"
@@ -263,14 +292,23 @@ pub fn act(
     expected: Option<CaseState>,
 ) -> Result<Standing, Refusal> {
     match action {
-        CaseAction::Note | CaseAction::Correct { .. } | CaseAction::Discard | CaseAction::Waive => {
+        CaseAction::Note
+        | CaseAction::Reveal { is_permitted: true }
+        | CaseAction::Correct { .. }
+        | CaseAction::Purge
+        | CaseAction::Discard
+        | CaseAction::Waive => {
             by.check_reason()?;
         }
         _ => by.check()?,
     }
     let now = before.state.as_str();
     let has_moved = expected.is_some_and(|expected| expected != before.state);
-    if has_moved || !(before.state.is_live() || action == CaseAction::Note) {
+    let fits = match action {
+        CaseAction::Purge => !before.state.is_live(),
+        _ => before.state.is_live() || action.is_record(),
+    };
+    if has_moved || !fits {
         return Err(Refusal::Moved { now });
     }
     let mut after = before.clone();
@@ -287,7 +325,7 @@ pub fn act(
             after.state = CaseState::Acknowledged;
             after.owner.get_or_insert_with(|| by.who.to_owned());
         }
-        CaseAction::Note => {}
+        CaseAction::Note | CaseAction::Reveal { .. } | CaseAction::Purge => {}
         CaseAction::SetDue { due_at } => after.due_at = due_at,
         CaseAction::Release | CaseAction::Correct { .. } if reason == AT_MOST_ONCE_FAILED => {
             return Err(Refusal::NeverTwice);
@@ -309,6 +347,20 @@ pub fn act(
         CaseAction::Waive => after.state = CaseState::Waived,
     }
     Ok(after)
+}
+
+/// Whether a case that is over may be removed. Its row is what keeps its message from running again
+/// when the log is read once more after a crash; so the log must have forgotten the message, and
+/// what was put back into the flow must have ended.
+///
+/// # Errors
+/// When it may not.
+pub const fn may_purge(is_deferred: bool, is_in_log: bool) -> Result<(), Refusal> {
+    match (is_deferred, is_in_log) {
+        (true, _) => Err(Refusal::UnderWay),
+        (_, true) => Err(Refusal::InLog),
+        _ => Ok(()),
+    }
 }
 
 /// A message in the place of one that could not be handled.

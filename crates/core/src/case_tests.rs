@@ -20,16 +20,21 @@ fn standing(state: CaseState) -> Standing {
     }
 }
 
-const fn all(payload: &Payload) -> [CaseAction<'_>; 8] {
+const fn all(payload: &Payload) -> [CaseAction<'_>; 11] {
     [
         CaseAction::Assign { owner: Some("bo") },
         CaseAction::Acknowledge,
         CaseAction::Note,
+        CaseAction::Reveal { is_permitted: true },
+        CaseAction::Reveal {
+            is_permitted: false,
+        },
         CaseAction::SetDue { due_at: None },
         CaseAction::Correct { id: "c1", payload },
         CaseAction::Release,
         CaseAction::Discard,
         CaseAction::Waive,
+        CaseAction::Purge,
     ]
 }
 
@@ -43,7 +48,10 @@ fn what_is_over_takes_notes_and_nothing_else() {
     for state in CaseState::ALL {
         for action in all(&payload) {
             let ended = act(action, BY, &standing(state), "permanent", None);
-            let is_fine = state.is_live() || action == CaseAction::Note;
+            let is_fine = match action {
+                CaseAction::Purge => !state.is_live(),
+                _ => state.is_live() || action.is_record(),
+            };
             let is_again = action == CaseAction::Acknowledge && state != CaseState::Open;
             if is_fine && !is_again {
                 assert!(ended.is_ok(), "{action:?} of {state:?}: {ended:?}");
@@ -77,6 +85,7 @@ fn giving_up_needs_a_reason() {
         CaseAction::Discard,
         CaseAction::Waive,
         CaseAction::Note,
+        CaseAction::Reveal { is_permitted: true },
         correct,
     ] {
         for why in [None, Some(""), Some(" \n")] {

@@ -25,7 +25,9 @@ impl Cases for Postgres {
             query.rows_max
         };
         let mut tx = self.read_tx(READ).await?;
+        // Planned for what is asked for, and not for anything that could be.
         let statement = sqlx::query(include_str!("../sql/cases/list.sql"))
+            .persistent(false)
             .bind(query.subscription)
             .bind(query.case_id)
             .bind(query.after_case_id)

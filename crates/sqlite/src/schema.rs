@@ -49,10 +49,7 @@ const MIGRATIONS: [(&str, &str); 4] = [
     ("tables", include_str!("../migrations/0001_tables.sql")),
     ("operate", include_str!("../migrations/0002_operate.sql")),
     ("replay", include_str!("../migrations/0003_replay.sql")),
-    (
-        "corrections",
-        include_str!("../migrations/0005_corrections.sql"),
-    ),
+    ("cases", include_str!("../migrations/0005_cases.sql")),
 ];
 
 const PING_WAIT: Duration = Duration::from_secs(5);

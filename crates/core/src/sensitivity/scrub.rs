@@ -36,7 +36,7 @@ pub(super) fn scrub(
     match payload {
         Payload::Json(json) => match serde_json::from_str::<Value>(json) {
             Ok(value) => {
-                sensitivity.each_hidden(&value, &mut |hidden| each_form(hidden, &mut want))
+                sensitivity.each_hidden(&value, &mut |hidden| each_form(hidden, &mut want));
             }
             Err(_) => each_word(json, &mut want),
         },

@@ -51,6 +51,8 @@ pub enum Defect {
     CorrectionForgotten,
     /// A correction that fails takes the place of the original's copy.
     OriginalOverwritten,
+    /// A case is removed while the log still has its message.
+    PurgesWhatMayCome,
     /// Ages go on while a subscription is paused.
     PausesCount,
     /// A deferral that is gone is not noticed.
@@ -71,7 +73,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -95,6 +97,7 @@ impl Defect {
         Self::CopyForgotten,
         Self::CorrectionForgotten,
         Self::OriginalOverwritten,
+        Self::PurgesWhatMayCome,
         Self::PausesCount,
         Self::GoneUnseen,
         Self::CampaignsShare,

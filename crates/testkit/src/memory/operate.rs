@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onceward_core::case::{account, act};
+use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Correction, Deferral, DeferralKind,
     GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause, Standing, StoreError,
@@ -235,6 +235,15 @@ impl MemoryStore {
                     payload: payload.clone(),
                 },
             });
+        }
+        if request.action == CaseAction::Purge {
+            let place = (case.subscription.clone(), case.row.seq);
+            let is_deferred = state.tables.deferrals.contains_key(&place);
+            let is_in_log = state.tables.log.contains_key(&case.row.seq);
+            let is_in_log = is_in_log && !self.shared.has(Defect::PurgesWhatMayCome);
+            let checked = may_purge(is_deferred, is_in_log);
+            checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+            writes.push(Write::Purge(case.case_id));
         }
         if request.action == CaseAction::Release {
             let keeps_budget = self.shared.has(Defect::ReleasedWithOldBudget);

@@ -179,6 +179,8 @@ pub(super) enum Write {
         case_id: i64,
         correction: Correction,
     },
+    /// A case goes.
+    Purge(i64),
     /// A deferral that takes the place of whatever is there.
     Replace {
         subscription: String,
@@ -250,6 +252,7 @@ impl Write {
             Self::Pause(pause) => Place::Pause(pause.subscription.clone()),
             Self::Put(place, _) | Self::Insert(place, _) => Place::User(place.clone()),
             Self::Correct { .. }
+            | Self::Purge(_)
             | Self::Revise(_)
             | Self::Audit(_)
             | Self::Accept(..)
@@ -397,6 +400,9 @@ impl Tables {
                 if let Some(case) = self.cases.get_mut(&case_id) {
                     case.correction = Some(correction);
                 }
+            }
+            Write::Purge(case_id) => {
+                self.cases.remove(&case_id);
             }
             Write::Replace {
                 subscription,

@@ -135,6 +135,7 @@ macro_rules! store_suite_cases {
                 a_correction_that_fails_is_a_case_with_both
                 a_correction_may_be_binary
                 a_correction_that_is_refused_leaves_no_trace
+                a_case_goes_when_nothing_can_need_it
             }
             operate_subscriptions {
                 what_waits_for_a_person_is_due_again

@@ -116,6 +116,11 @@ pub async fn a_correction_that_fails_is_a_case_with_both<F: Fixture>(fixture: &F
     assert_eq!(again.correction, Some(wrong), "and what took its place");
     assert_eq!(again.standing.state, CaseState::Open);
     assert_eq!((again.standing.replays, again.standing.regressions), (1, 1));
+    let groups = store
+        .case_groups(onceward_core::store::GroupQuery::default())
+        .await?;
+    let counted: Vec<_> = groups.iter().map(|g| (g.live, g.all)).collect();
+    assert_eq!(counted, [(1, 1)], "it is one case, and open again");
     correct(store, first.case_id, &right).await?;
     // The record's answer was lost: a live case stays as it is.
     let twice = Settle {
@@ -205,5 +210,59 @@ pub async fn a_correction_that_is_refused_leaves_no_trace<F: Fixture>(fixture: &
     assert_eq!(before, after);
     let seen = one_case(store, cases[1].case_id).await?;
     assert_eq!(seen.correction, Some(better));
+    Ok(())
+}
+
+/// Only what is over, what the log has forgotten, and what is not under way; its history stays.
+pub async fn a_case_goes_when_nothing_can_need_it<F: Fixture>(fixture: &F) -> CaseResult {
+    const NAME: &str = "operate_corrections::a_case_goes_when_nothing_can_need_it";
+    let store = fixture.store();
+    let refused = StoreErrorKind::Refused;
+    let (rows, _) = super::upkeep::all_read(fixture).await?;
+    let cases = open_cases(store, &rows[..2]).await?;
+    let [first, second] = [cases[0].case_id, cases[1].case_id];
+    let ended = act(store, first, CaseAction::Purge).await;
+    assert_refused(ended, StoreErrorKind::Moved, "removing an open case")?;
+    correct(store, first, &correction("c1", "{}")).await?;
+    act(store, first, CaseAction::Discard).await?;
+    let ended = act(store, first, CaseAction::Purge).await;
+    assert_refused(ended, refused, "removing what the log would bring again")?;
+    assert_eq!(
+        one_case(store, first).await?.standing.state,
+        CaseState::Discarded
+    );
+    let has = fixture.capabilities().removes_single_log_rows;
+    if !super::allows(has, NAME, "the log goes by whole partitions") {
+        return Ok(());
+    }
+    act(store, second, CaseAction::Release).await?;
+    fixture.advance_ms(400 * 86_400_000);
+    super::upkeep::tidy_all(store).await?;
+    let ended = act(store, second, CaseAction::Purge).await;
+    assert_refused(ended, refused, "removing what is under way")?;
+    act(store, first, CaseAction::Purge).await?;
+    let left = store
+        .cases(onceward_core::store::CaseQuery::default())
+        .await?;
+    let left: Vec<i64> = left.iter().map(|case| case.case_id).collect();
+    assert_eq!(left, [second]);
+    let all = onceward_core::store::GroupQuery {
+        with_resolved: true,
+        ..onceward_core::store::GroupQuery::default()
+    };
+    let groups = store.case_groups(all).await?;
+    let counted: Vec<_> = groups
+        .iter()
+        .map(|g| (g.live, g.all, g.oldest_case_id))
+        .collect();
+    assert_eq!(counted, [(0, 1, second)]);
+    let actions: Vec<String> = history_of(store, first)
+        .await?
+        .into_iter()
+        .map(|entry| entry.action)
+        .collect();
+    assert_eq!(actions, ["correct", "discard", "purge"]);
+    let ended = act(store, first, CaseAction::Purge).await;
+    assert_refused(ended, refused, "removing what is gone")?;
     Ok(())
 }
