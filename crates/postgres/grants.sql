@@ -40,15 +40,16 @@ grant update on onceward.campaigns, onceward.campaign_items to onceward_worker;
 grant execute on function onceward.record_of_campaign(
     bigint, timestamptz, text, text, text, bigint, text, json, json)
     to onceward_worker, onceward_operator;
-grant insert on onceward.heartbeats, onceward.positions to onceward_worker;
+grant insert on onceward.heartbeats, onceward.positions, onceward.case_tallies to onceward_worker;
 grant usage on sequence onceward.fence_seq to onceward_worker;
 
 -- Operator: acts, and every action leaves a row in the audit log, which nobody may change.
-grant update (state, owner, due_at, replays) on onceward.cases to onceward_operator;
+grant update (state, owner, due_at, replays, corrected_id) on onceward.cases to onceward_operator;
+grant delete on onceward.cases, onceward.corrections to onceward_operator;
 grant insert, update on onceward.deferrals to onceward_operator;
 grant update (revision) on onceward.subscriptions to onceward_operator;
 grant insert, update (resumed_at) on onceward.pauses to onceward_operator;
-grant insert on onceward.audit to onceward_operator;
+grant insert on onceward.audit, onceward.corrections, onceward.case_tallies to onceward_operator;
 grant insert, update on onceward.campaigns, onceward.campaign_items to onceward_operator;
 
 -- Auditor: who, what and when, but no content.
@@ -61,8 +62,9 @@ grant select (subscription, source, type, identity, generation, ending, finished
     on onceward.operation_ledger to onceward_auditor;
 grant select (case_id, subscription, seq, id, source, aggregatetype, aggregateid, type, operationid,
     recorded_at, reason, failures, deaths, waits, state, holds_key, opened_at, first_deferred_at,
-    key, fingerprint, owner, due_at, first_opened_at, replays, regressions)
+    key, fingerprint, owner, due_at, first_opened_at, replays, regressions, corrected_id)
     on onceward.cases to onceward_auditor;
+grant select (case_id, id, corrected_at) on onceward.corrections to onceward_auditor;
 grant select on onceward.migrations, onceward.meta, onceward.eras, onceward.subscriptions,
     onceward.lanes, onceward.members, onceward.ranges, onceward.upkeep, onceward.pauses,
     onceward.campaigns, onceward.campaign_items, onceward.audit to onceward_auditor;

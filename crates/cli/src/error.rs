@@ -126,6 +126,8 @@ codes! {
     ReplayPartly = "1051",
     /// The command that was to verify a canary failed.
     ReplayUnverified = "1052",
+    /// A payload that its type's schema does not describe, or that is not JSON where it must be.
+    PayloadInvalid = "1070",
 }
 
 /// Why a command ends with something else than success.

@@ -17,7 +17,9 @@ pub enum Scope {
     Publish,
     /// Ask for states.
     Read,
-    /// See results and error details, which may hold payload data.
+    /// Act on cases.
+    Operate,
+    /// See payloads, results and error details.
     Reveal,
 }
 
@@ -28,6 +30,7 @@ impl Scope {
         match self {
             Self::Publish => "publish",
             Self::Read => "read",
+            Self::Operate => "operate",
             Self::Reveal => "reveal",
         }
     }
@@ -217,8 +220,9 @@ mod tests {
     fn without_a_token_the_caller_is_local_and_reveals_nothing() {
         let caller = Access::default().caller(None).unwrap();
         assert_eq!(caller.name, "local");
-        let scopes = [Scope::Publish, Scope::Read, Scope::Reveal];
-        assert_eq!(scopes.map(|scope| caller.may(scope)), [true, true, false]);
+        let scopes = [Scope::Publish, Scope::Read, Scope::Operate, Scope::Reveal];
+        let may = scopes.map(|scope| caller.may(scope));
+        assert_eq!(may, [true, true, false, false]);
     }
 
     #[test]

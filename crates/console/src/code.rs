@@ -102,6 +102,16 @@ codes! {
     NoPath = "2031" 404 "no such path",
     /// The path has no such method.
     NoMethod = "2032" 405 "no such method here",
+    /// Somebody acted on the case before.
+    CaseMoved = "2040" 409 "somebody acted on the case before",
+    /// The action is not possible.
+    CaseRefused = "2041" 422 "the action is not possible",
+    /// No such case.
+    NoCase = "2042" 404 "no such case",
+    /// The corrected payload is not valid.
+    PayloadRefused = "2043" 422 "the payload is not valid",
+    /// The body of an action cannot be read.
+    ActionUnreadable = "2044" 400 "the action cannot be read",
     /// The path or the query cannot be read.
     AddressUnreadable = "2033" 400 "the address cannot be read",
 }

@@ -112,6 +112,7 @@ pub(crate) fn require(caller: &Caller, scope: Scope) -> Result<(), Problem> {
     let challenge = HeaderValue::from_static(match scope {
         Scope::Publish => "Bearer error=\"insufficient_scope\", scope=\"publish\"",
         Scope::Read => "Bearer error=\"insufficient_scope\", scope=\"read\"",
+        Scope::Operate => "Bearer error=\"insufficient_scope\", scope=\"operate\"",
         Scope::Reveal => "Bearer error=\"insufficient_scope\", scope=\"reveal\"",
     });
     let detail = format!("{} lacks the scope {}", caller.name, scope.as_str());

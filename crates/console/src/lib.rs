@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `POST /v1/messages` | accepts CloudEvents: binary, structured, batch |
 //! | `GET /v1/operations/{id}` | how far a business operation has come |
+//! | `/v1/quarantine` | cases, their causes, and what people do with them; with a [`Desk`] |
 //! | `GET /livez` | the process answers; asks no database |
 //! | `GET /readyz` | the database and the engine are fit for work |
 //!
@@ -35,6 +36,7 @@
 
 mod access;
 mod code;
+mod desk;
 mod gate;
 mod guard;
 mod health;
@@ -42,7 +44,9 @@ mod idempotency;
 mod messages;
 mod operations;
 mod problem;
+mod quarantine;
 mod store_gate;
+pub mod view;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,6 +57,7 @@ use axum::routing::{get, post};
 
 pub use access::{Access, AccessError, Caller, ExposureError, Scope, check_exposure};
 pub use code::Code;
+pub use desk::{Desk, Payloads, StoreDesk, UnknownPayloads};
 pub use gate::{
     BoxFuture, Gate, GateError, NotReady, Outcome, Receipt, Refusal, Submission, SubmissionKey,
 };
@@ -66,6 +71,8 @@ pub const BODY_BYTES_MAX_DEFAULT: usize = 1 << 20;
 #[derive(Clone)]
 pub struct Console {
     gate: Arc<dyn Gate>,
+    desk: Option<Arc<dyn Desk>>,
+    payloads: Arc<dyn Payloads>,
     access: Access,
     hosts: BTreeSet<String>,
     types: Option<BTreeSet<String>>,
@@ -79,12 +86,28 @@ impl Console {
         let hosts = ["localhost", "127.0.0.1", "[::1]"];
         Self {
             gate: Arc::new(gate),
+            desk: None,
+            payloads: Arc::new(UnknownPayloads),
             access: Access::default(),
             hosts: hosts.into_iter().map(str::to_owned).collect(),
             types: None,
             body_bytes_max: BODY_BYTES_MAX_DEFAULT,
             body_timeout: Duration::from_secs(30),
         }
+    }
+
+    /// Serves the quarantine too.
+    #[must_use]
+    pub fn desk(mut self, desk: impl Desk) -> Self {
+        self.desk = Some(Arc::new(desk));
+        self
+    }
+
+    /// What of payloads may be shown, and which corrections are taken; by default nothing and any.
+    #[must_use]
+    pub fn payloads(mut self, payloads: impl Payloads) -> Self {
+        self.payloads = Arc::new(payloads);
+        self
     }
 
     /// Who may do what.
@@ -127,9 +150,14 @@ impl Console {
     /// The router.
     pub fn router(self) -> Router {
         let state = Arc::new(self);
+        let quarantine = match state.desk {
+            Some(_) => quarantine::routes(),
+            None => Router::new(),
+        };
         let guarded = Router::new()
             .route("/v1/messages", post(messages::accept))
             .route("/v1/operations/{id}", get(operations::show))
+            .merge(quarantine)
             .fallback(guard::no_such_path)
             .method_not_allowed_fallback(guard::no_such_method)
             .layer(axum::middleware::from_fn_with_state(

@@ -93,7 +93,11 @@ fn mode(headers: &HeaderMap) -> Result<Mode, Problem> {
 }
 
 /// The whole body, within bounds of size and time.
-async fn read(console: &Console, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+pub(crate) async fn read(
+    console: &Console,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Bytes, Problem> {
     let bytes_max = console.body_bytes_max;
     let too_large = || {
         let detail = format!("at most {bytes_max} bytes are accepted");

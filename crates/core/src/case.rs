@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::envelope::{Payload, Row};
 use crate::failure::FailureRecord;
 use crate::lane::fnv1a;
 use crate::retry::Spent;
@@ -11,6 +12,8 @@ use crate::timestamp::Timestamp;
 pub const WHO_BYTES_MAX: usize = 200;
 /// Longest reason or note, in bytes.
 pub const WHY_BYTES_MAX: usize = 4_000;
+/// Longest id of a correction, in bytes.
+pub const ID_BYTES_MAX: usize = 512;
 /// The reason of cases whose message may not be tried a second time.
 pub const AT_MOST_ONCE_FAILED: &str = "at_most_once_failed";
 
@@ -23,7 +26,7 @@ pub enum CaseState {
     Open,
     /// Somebody is on it.
     Acknowledged,
-    /// A corrected message has taken its place.
+    /// A corrected message has taken its message's place, and waits to be released.
     Corrected,
     /// Its message went back into the flow. When it fails again, the case is open again.
     Replayed,
@@ -66,7 +69,7 @@ impl CaseState {
     /// Whether somebody still has to do something. Only such a case holds its key.
     #[must_use]
     pub const fn is_live(self) -> bool {
-        matches!(self, Self::Open | Self::Acknowledged)
+        matches!(self, Self::Open | Self::Acknowledged | Self::Corrected)
     }
 }
 
@@ -131,12 +134,29 @@ pub enum CaseAction<'a> {
         /// Until when, if there is a date.
         due_at: Option<Timestamp>,
     },
+    /// Records that somebody was shown what is hidden elsewhere, or asked for it in vain. Needs a
+    /// reason where it was shown.
+    Reveal {
+        /// Whether it is shown.
+        is_permitted: bool,
+    },
+    /// Puts another message into the original's place. Released, it runs instead, as the same
+    /// effect. Needs a reason.
+    Correct {
+        /// The id of the new message.
+        id: &'a str,
+        /// Its content.
+        payload: &'a Payload,
+    },
     /// Puts the message back into the flow, with a fresh budget and its old identity and place.
     Release,
     /// Gives the message up. Needs a reason.
     Discard,
     /// Says that the message is not needed. Needs a reason.
     Waive,
+    /// Removes a case that is over, with its copy of the message and its corrections; its history
+    /// stays. Needs a reason. See [`may_purge`].
+    Purge,
 }
 
 impl CaseAction<'_> {
@@ -148,10 +168,22 @@ impl CaseAction<'_> {
             Self::Acknowledge => "acknowledge",
             Self::Note => "note",
             Self::SetDue { .. } => "set-due",
+            Self::Reveal { is_permitted: true } => "reveal",
+            Self::Reveal {
+                is_permitted: false,
+            } => "reveal-refused",
+            Self::Correct { .. } => "correct",
             Self::Release => "release",
             Self::Discard => "discard",
             Self::Waive => "waive",
+            Self::Purge => "purge",
         }
+    }
+
+    /// Whether it is a row of the audit log and nothing else, which what is over takes as well.
+    #[must_use]
+    pub const fn is_record(self) -> bool {
+        matches!(self, Self::Note | Self::Reveal { .. })
     }
 
     /// Whether it decides what becomes of the message, so that its subscription has to look again.
@@ -174,6 +206,9 @@ pub struct Standing {
     pub replays: u32,
     /// How often it was open again after it had been over.
     pub regressions: u32,
+    /// The id of the message that has taken the original's place, if it was corrected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected_id: Option<String>,
 }
 
 impl Default for Standing {
@@ -185,6 +220,7 @@ impl Default for Standing {
             due_at: None,
             replays: 0,
             regressions: 0,
+            corrected_id: None,
         }
     }
 }
@@ -218,6 +254,20 @@ pub enum Refusal {
     /// The message may not run a second time.
     #[error("its message was to be tried at most once, and was")]
     NeverTwice,
+    /// Its message went back into the flow and has not ended.
+    #[error("its message is under way")]
+    UnderWay,
+    /// The log still has its message.
+    #[error(
+        "the log still has its message, which would run again without its case; it goes with the \
+         log's retention"
+    )]
+    InLog,
+    /// The id of a correction that cannot be kept.
+    #[error(
+        "the id of a correction is a new one of 1 to {ID_BYTES_MAX} bytes without control characters"
+    )]
+    BadId,
     /// Whoever plans something does not approve it.
     #[error("it is approved by somebody else than who planned it")]
     OwnApproval,
@@ -242,12 +292,23 @@ pub fn act(
     expected: Option<CaseState>,
 ) -> Result<Standing, Refusal> {
     match action {
-        CaseAction::Note | CaseAction::Discard | CaseAction::Waive => by.check_reason()?,
+        CaseAction::Note
+        | CaseAction::Reveal { is_permitted: true }
+        | CaseAction::Correct { .. }
+        | CaseAction::Purge
+        | CaseAction::Discard
+        | CaseAction::Waive => {
+            by.check_reason()?;
+        }
         _ => by.check()?,
     }
     let now = before.state.as_str();
     let has_moved = expected.is_some_and(|expected| expected != before.state);
-    if has_moved || !(before.state.is_live() || action == CaseAction::Note) {
+    let fits = match action {
+        CaseAction::Purge => !before.state.is_live(),
+        _ => before.state.is_live() || action.is_record(),
+    };
+    if has_moved || !fits {
         return Err(Refusal::Moved { now });
     }
     let mut after = before.clone();
@@ -256,16 +317,28 @@ pub fn act(
             owner.map_or(Ok(()), check_name)?;
             after.owner = owner.map(str::to_owned);
         }
-        CaseAction::Acknowledge if before.state == CaseState::Acknowledged => {
+        // Who has corrected it is on it.
+        CaseAction::Acknowledge if before.state != CaseState::Open => {
             return Err(Refusal::Moved { now });
         }
         CaseAction::Acknowledge => {
             after.state = CaseState::Acknowledged;
             after.owner.get_or_insert_with(|| by.who.to_owned());
         }
-        CaseAction::Note => {}
+        CaseAction::Note | CaseAction::Reveal { .. } | CaseAction::Purge => {}
         CaseAction::SetDue { due_at } => after.due_at = due_at,
-        CaseAction::Release if reason == AT_MOST_ONCE_FAILED => return Err(Refusal::NeverTwice),
+        CaseAction::Release | CaseAction::Correct { .. } if reason == AT_MOST_ONCE_FAILED => {
+            return Err(Refusal::NeverTwice);
+        }
+        CaseAction::Correct { id, .. } => {
+            let is_new = before.corrected_id.as_deref() != Some(id);
+            let fits = !id.is_empty() && id.len() <= ID_BYTES_MAX;
+            if !is_new || !fits || id.contains(char::is_control) {
+                return Err(Refusal::BadId);
+            }
+            after.state = CaseState::Corrected;
+            after.corrected_id = Some(id.to_owned());
+        }
         CaseAction::Release => {
             after.state = CaseState::Replayed;
             after.replays = after.replays.saturating_add(1);
@@ -274,6 +347,48 @@ pub fn act(
         CaseAction::Waive => after.state = CaseState::Waived,
     }
     Ok(after)
+}
+
+/// Whether a case that is over may be removed. Its row is what keeps its message from running again
+/// when the log is read once more after a crash; so the log must have forgotten the message, and
+/// what was put back into the flow must have ended.
+///
+/// # Errors
+/// When it may not.
+pub const fn may_purge(is_deferred: bool, is_in_log: bool) -> Result<(), Refusal> {
+    match (is_deferred, is_in_log) {
+        (true, _) => Err(Refusal::UnderWay),
+        (_, true) => Err(Refusal::InLog),
+        _ => Ok(()),
+    }
+}
+
+/// A message in the place of one that could not be handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correction {
+    /// Its id. The original's would say that nothing has changed.
+    pub id: String,
+    /// Its content.
+    pub payload: Payload,
+}
+
+impl Correction {
+    /// The corrected message, in the original's place in the log and in its key. It is caused by
+    /// the original, belongs to the same operation, and is the same effect: see
+    /// [`Row::effect_id`].
+    #[must_use]
+    pub fn of(&self, original: &Row) -> Row {
+        let mut row = original.clone();
+        let original_id = original.effect_id().to_owned();
+        let envelope = &mut row.envelope;
+        envelope.operation_id = Some(original.envelope.operation().to_owned());
+        let caused = ("causationid".to_owned(), original_id.clone());
+        envelope.attributes.extend([caused]);
+        envelope.id.clone_from(&self.id);
+        envelope.payload = self.payload.clone();
+        row.corrects = Some(original_id.into());
+        row
+    }
 }
 
 /// A case for the audit log, as JSON: how it stands, why it is there and what its message had

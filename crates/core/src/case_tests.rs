@@ -1,5 +1,8 @@
 use super::*;
+use crate::contract::Order;
+use crate::envelope::Envelope;
 use crate::failure::Class;
+use crate::ledger::{Identity, LedgerKey};
 
 const BY: Actor<'_> = Actor {
     who: "ada",
@@ -17,23 +20,39 @@ fn standing(state: CaseState) -> Standing {
     }
 }
 
-const ALL: [CaseAction<'_>; 7] = [
-    CaseAction::Assign { owner: Some("bo") },
-    CaseAction::Acknowledge,
-    CaseAction::Note,
-    CaseAction::SetDue { due_at: None },
-    CaseAction::Release,
-    CaseAction::Discard,
-    CaseAction::Waive,
-];
+const fn all(payload: &Payload) -> [CaseAction<'_>; 11] {
+    [
+        CaseAction::Assign { owner: Some("bo") },
+        CaseAction::Acknowledge,
+        CaseAction::Note,
+        CaseAction::Reveal { is_permitted: true },
+        CaseAction::Reveal {
+            is_permitted: false,
+        },
+        CaseAction::SetDue { due_at: None },
+        CaseAction::Correct { id: "c1", payload },
+        CaseAction::Release,
+        CaseAction::Discard,
+        CaseAction::Waive,
+        CaseAction::Purge,
+    ]
+}
+
+fn json(text: &str) -> Payload {
+    Payload::Json(text.into())
+}
 
 #[test]
 fn what_is_over_takes_notes_and_nothing_else() {
+    let payload = json("{}");
     for state in CaseState::ALL {
-        for action in ALL {
+        for action in all(&payload) {
             let ended = act(action, BY, &standing(state), "permanent", None);
-            let is_fine = state.is_live() || action == CaseAction::Note;
-            let is_again = action == CaseAction::Acknowledge && state == CaseState::Acknowledged;
+            let is_fine = match action {
+                CaseAction::Purge => !state.is_live(),
+                _ => state.is_live() || action.is_record(),
+            };
+            let is_again = action == CaseAction::Acknowledge && state != CaseState::Open;
             if is_fine && !is_again {
                 assert!(ended.is_ok(), "{action:?} of {state:?}: {ended:?}");
             } else {
@@ -57,7 +76,18 @@ fn a_state_that_is_not_the_expected_one_is_refused() {
 #[test]
 fn giving_up_needs_a_reason() {
     let open = standing(CaseState::Open);
-    for action in [CaseAction::Discard, CaseAction::Waive, CaseAction::Note] {
+    let payload = json("{}");
+    let correct = CaseAction::Correct {
+        id: "c1",
+        payload: &payload,
+    };
+    for action in [
+        CaseAction::Discard,
+        CaseAction::Waive,
+        CaseAction::Note,
+        CaseAction::Reveal { is_permitted: true },
+        correct,
+    ] {
         for why in [None, Some(""), Some(" \n")] {
             let by = Actor { who: "ada", why };
             let ended = act(action, by, &open, "permanent", None);
@@ -124,8 +154,66 @@ fn only_what_was_over_comes_back() {
         assert_eq!(again.regressions, u32::from(!state.is_live()));
         assert!(again.state.is_live());
     }
-    let acknowledged = standing(CaseState::Acknowledged).opened_again();
-    assert_eq!(acknowledged.state, CaseState::Acknowledged);
+    for state in [CaseState::Acknowledged, CaseState::Corrected] {
+        assert_eq!(standing(state).opened_again().state, state);
+    }
+}
+
+#[test]
+fn a_correction_is_the_same_effect_under_a_new_id() {
+    let mut envelope = Envelope::new("m1", "order", "o1", "order.accepted", json("{\"a\":1}"));
+    let correlated = ("correlationid".to_owned(), "r1".to_owned());
+    envelope.attributes.extend([correlated]);
+    let original = Row {
+        xid: 7,
+        seq: 8,
+        slot: 9,
+        recorded_at: Timestamp::from_micros(10),
+        envelope,
+        corrects: None,
+    };
+    let correction = Correction {
+        id: "c1".to_owned(),
+        payload: json("{\"a\":2}"),
+    };
+    let corrected = correction.of(&original);
+    assert_eq!(corrected.effect_id(), original.effect_id());
+    let envelope = &corrected.envelope;
+    assert_eq!((envelope.id.as_str(), envelope.operation()), ("c1", "m1"));
+    assert_eq!(envelope.key(), original.envelope.key());
+    assert_eq!(envelope.attributes["causationid"], "m1");
+    assert_eq!(envelope.attributes["correlationid"], "r1");
+    assert_eq!(envelope.payload, correction.payload);
+    let place = |row: &Row| (row.xid, row.seq, row.slot, row.recorded_at);
+    assert_eq!(place(&corrected), place(&original));
+    for identity in [Identity::Message, Identity::Operation, Identity::Seq] {
+        let keys = [&original, &corrected].map(|row| LedgerKey::of(row, identity));
+        assert_eq!(keys[0], keys[1]);
+    }
+    for order in [Order::Key, Order::None] {
+        assert_eq!(order.key_of(&original), order.key_of(&corrected));
+    }
+}
+
+#[test]
+fn a_correction_has_a_new_id_that_can_be_kept() {
+    let payload = json("{}");
+    let before = standing(CaseState::Acknowledged);
+    let correct = |before: &Standing, id: &str| {
+        let action = CaseAction::Correct {
+            id,
+            payload: &payload,
+        };
+        act(action, BY, before, "permanent", None)
+    };
+    let after = correct(&before, "c1").unwrap();
+    assert_eq!(after.state, CaseState::Corrected);
+    assert_eq!(after.corrected_id.as_deref(), Some("c1"));
+    let long = "x".repeat(ID_BYTES_MAX + 1);
+    for id in ["", "a\nb", &long, "c1"] {
+        assert_eq!(correct(&after, id), Err(Refusal::BadId), "{id:?}");
+    }
+    assert!(correct(&after, "c2").is_ok());
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Order {
             envelope.key(),
             envelope.source.as_deref().unwrap_or_default(),
             &envelope.message_type,
-            &envelope.id,
+            row.effect_id(),
         )
     }
 

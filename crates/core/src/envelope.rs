@@ -126,6 +126,20 @@ impl Envelope {
         self.operation_id.as_deref().unwrap_or(&self.id)
     }
 
+    /// What of it is shown to everybody beside the standard's attributes, and may stand in texts.
+    #[must_use]
+    pub fn open_values(&self) -> Vec<&str> {
+        let optional = [&self.source, &self.operation_id, &self.partition_key];
+        let mut open: Vec<&str> = optional.into_iter().flatten().map(String::as_str).collect();
+        open.extend([
+            self.id.as_str(),
+            &self.aggregate_type,
+            &self.aggregate_id,
+            &self.message_type,
+        ]);
+        open
+    }
+
     /// Bytes this envelope holds in memory, near enough for bounding windows.
     #[must_use]
     pub fn weight(&self) -> usize {
@@ -156,6 +170,17 @@ pub struct Row {
     pub recorded_at: Timestamp,
     /// The message, with `source` filled in.
     pub envelope: Envelope,
+    /// The id of the message that this one corrects; rows of the log have none.
+    pub corrects: Option<Box<str>>,
+}
+
+impl Row {
+    /// The message id that the effect goes by: a corrected message is the same effect as the one
+    /// whose place it takes, so that it happens once even if the original was done after all.
+    #[must_use]
+    pub fn effect_id(&self) -> &str {
+        self.corrects.as_deref().unwrap_or(&self.envelope.id)
+    }
 }
 
 #[cfg(test)]

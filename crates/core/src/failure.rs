@@ -7,6 +7,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::envelope::Envelope;
+use crate::sensitivity::Sensitivity;
+
 /// What kind of failure it was; decides what happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -301,6 +304,14 @@ pub struct FailureRecord {
 }
 
 impl FailureRecord {
+    /// The same with what is sensitive of its message's payload taken out of the text for people.
+    #[must_use]
+    pub fn scrubbed(mut self, envelope: &Envelope, sensitivity: &Sensitivity) -> Self {
+        let open = envelope.open_values();
+        self.message = sensitivity.scrubbed(&self.message, &envelope.payload, &open);
+        self
+    }
+
     /// The same with its texts cut to `bytes_max` each, at a character's border.
     #[must_use]
     pub fn cut(mut self, bytes_max: usize) -> Self {

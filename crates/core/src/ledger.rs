@@ -41,7 +41,7 @@ impl LedgerKey {
             source: envelope.source.clone().unwrap_or_default(),
             message_type: envelope.message_type.clone(),
             identity: match identity {
-                Identity::Message => envelope.id.clone(),
+                Identity::Message => row.effect_id().to_owned(),
                 Identity::Operation => envelope.operation().to_owned(),
                 Identity::Seq => row.seq.to_string(),
             },

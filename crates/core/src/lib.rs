@@ -12,6 +12,7 @@
 //! | [`failure`] | failure classes and what is kept of a failure |
 //! | [`retry`] | the budget and its backoff |
 //! | [`case`] | what people may do with a case |
+//! | [`sensitivity`] | what of a payload may be shown |
 //! | [`campaign`] | a replay, paced, watched and stoppable |
 //! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
@@ -39,6 +40,7 @@ pub mod ledger;
 pub mod message;
 pub mod position;
 pub mod retry;
+pub mod sensitivity;
 pub mod store;
 mod timestamp;
 

@@ -9,6 +9,7 @@ use onceward_core::breaker::BreakerPolicy;
 use onceward_core::contract::{
     Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
 };
+use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{Start, Store};
 use onceward_core::{Identity, RetryPolicy};
 
@@ -60,6 +61,7 @@ pub struct Subscription<S: Store> {
     pub(crate) handlers: BTreeMap<String, Handler<S>>,
     pub(crate) messages: BTreeMap<String, MessageContract>,
     pub(crate) coalesce: bool,
+    pub(crate) sensitivities: BTreeMap<String, Sensitivity>,
 }
 
 /// The same handlers with the same settings, for another engine.
@@ -70,6 +72,7 @@ impl<S: Store> Clone for Subscription<S> {
             handlers: self.handlers.clone(),
             messages: self.messages.clone(),
             coalesce: self.coalesce,
+            sensitivities: self.sensitivities.clone(),
         }
     }
 }
@@ -83,7 +86,20 @@ impl<S: Store> Subscription<S> {
             handlers: BTreeMap::new(),
             messages: BTreeMap::new(),
             coalesce: true,
+            sensitivities: BTreeMap::new(),
         }
+    }
+
+    /// What of a type's payloads may be quoted by the texts of failures that are kept and shown. By
+    /// default nothing: values of the payload are taken out of them.
+    #[must_use]
+    pub fn sensitivity(
+        mut self,
+        message_type: impl Into<String>,
+        sensitivity: Sensitivity,
+    ) -> Self {
+        self.sensitivities.insert(message_type.into(), sensitivity);
+        self
     }
 
     /// Its name.

@@ -11,7 +11,7 @@ use sqlx::{PgConnection, Row as _};
 use crate::append::Columns;
 use crate::deferrals::{failure_text, read_failure, read_spent};
 use crate::error::while_doing;
-use crate::row::read_row;
+use crate::row::{read_correction, read_row};
 use crate::session::{Postgres, moment};
 
 const READ: &str = "read cases";
@@ -25,7 +25,9 @@ impl Cases for Postgres {
             query.rows_max
         };
         let mut tx = self.read_tx(READ).await?;
+        // Planned for what is asked for, and not for anything that could be.
         let statement = sqlx::query(include_str!("../sql/cases/list.sql"))
+            .persistent(false)
             .bind(query.subscription)
             .bind(query.case_id)
             .bind(query.after_case_id)
@@ -101,6 +103,7 @@ pub(crate) fn read_standing(row: &PgRow) -> Result<Standing, sqlx::Error> {
         due_at: row.try_get::<Option<i64>, _>("due_at")?.map(moment),
         replays: count("replays")?,
         regressions: count("regressions")?,
+        corrected_id: row.try_get("corrected_id")?,
     })
 }
 
@@ -110,6 +113,7 @@ fn read_case(row: &PgRow) -> Result<Case, sqlx::Error> {
         case_id: row.try_get("case_id")?,
         subscription: row.try_get("subscription")?,
         row: read_row(row)?,
+        correction: read_correction(row)?,
         reason: row.try_get("reason")?,
         failure: failure.ok_or(sqlx::Error::RowNotFound)?,
         spent: read_spent(row)?,

@@ -1,7 +1,7 @@
 //! The transaction in which an effect and its record commit together.
 
 use onceward_core::store::{
-    Append, Begin, Effects, End, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
+    Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
 };
 use onceward_core::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
 use sqlx::postgres::{PgQueryResult, PgRow};
@@ -35,12 +35,12 @@ impl Effects for Postgres {
         tx.connection()
     }
 
-    async fn known(
-        &self,
-        tx: &mut Tx,
-        request: Known<'_>,
-    ) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
-        known_in(tx.connection(), &request).await
+    async fn known(&self, tx: &mut Tx, request: Known<'_>) -> Result<Found, StoreError> {
+        let (subscription, seqs) = (request.subscription, request.deferred);
+        // First, as it may have to wait for what the ledger then has.
+        let gone = deferrals::gone(tx.connection(), subscription, seqs).await?;
+        let entries = known_in(tx.connection(), &request).await?;
+        Ok(Found { entries, gone })
     }
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {

@@ -1,6 +1,7 @@
 //! What operators do, and the record of it.
 
-use onceward_core::case::{account, act};
+use onceward_core::Payload;
+use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
     ResumeDeferred, SetPause, Standing, StoreError, StoreErrorKind,
@@ -163,12 +164,18 @@ pub(crate) async fn act_in(
     );
     let after = after.map_err(|refusal| StoreError::refused(ACT, refusal))?;
     set_standing(connection, request.case_id, &after).await?;
+    if let CaseAction::Correct { id, payload } = request.action {
+        correct(connection, request.case_id, id, payload, now).await?;
+    }
     if request.action == CaseAction::Release {
         let query = sqlx::query(include_str!("../sql/operate/release.sql"))
             .bind(request.case_id)
             .bind(now);
         let released = query.execute(&mut *connection).await;
         released.map_err(while_doing(ACT))?;
+    }
+    if request.action == CaseAction::Purge {
+        purge(connection, request.case_id).await?;
     }
     let record = Record {
         by: request.by,
@@ -212,7 +219,43 @@ async fn set_standing(
         .bind(standing.state.as_str())
         .bind(&standing.owner)
         .bind(standing.due_at.map(|at| at.as_micros()))
-        .bind(i32::try_from(standing.replays).unwrap_or(i32::MAX));
+        .bind(i32::try_from(standing.replays).unwrap_or(i32::MAX))
+        .bind(&standing.corrected_id);
+    query.execute(connection).await.map_err(while_doing(ACT))?;
+    Ok(())
+}
+
+/// Removes a case, if it may go.
+async fn purge(connection: &mut PgConnection, case_id: i64) -> Result<(), StoreError> {
+    let query = sqlx::query(include_str!("../sql/operate/purge_state.sql")).bind(case_id);
+    let row = query.fetch_one(&mut *connection).await;
+    let row = row.map_err(while_doing(ACT))?;
+    let is = |name| row.try_get::<bool, _>(name).map_err(while_doing(ACT));
+    let checked = may_purge(is("is_deferred")?, is("is_in_log")?);
+    checked.map_err(|refusal| StoreError::refused(ACT, refusal))?;
+    let query = sqlx::query(include_str!("../sql/operate/purge.sql")).bind(case_id);
+    query.execute(connection).await.map_err(while_doing(ACT))?;
+    Ok(())
+}
+
+/// Keeps a corrected message beside the original.
+async fn correct(
+    connection: &mut PgConnection,
+    case_id: i64,
+    id: &str,
+    payload: &Payload,
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    let (json, binary) = match payload {
+        Payload::Json(text) => (Some(&**text), None),
+        Payload::Binary(bytes) => (None, Some(&**bytes)),
+    };
+    let query = sqlx::query(include_str!("../sql/operate/correct.sql"))
+        .bind(case_id)
+        .bind(id)
+        .bind(json)
+        .bind(binary)
+        .bind(now);
     query.execute(connection).await.map_err(while_doing(ACT))?;
     Ok(())
 }

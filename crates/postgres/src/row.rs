@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use onceward_core::store::Correction;
 use onceward_core::{Envelope, Payload, Row};
 use serde_json::Value;
 use sqlx::postgres::PgRow;
@@ -23,6 +24,7 @@ pub(crate) fn read_row(row: &PgRow) -> Result<Row, Error> {
         slot: slot as u16,
         recorded_at: moment(recorded_at),
         envelope: read_envelope(row)?,
+        corrects: None,
     })
 }
 
@@ -48,6 +50,21 @@ fn read_envelope(row: &PgRow) -> Result<Envelope, Error> {
         attributes: read_attributes(row.try_get("headers")?)?,
         payload,
     })
+}
+
+/// What has taken the place of a row, if it was corrected.
+pub(crate) fn read_correction(row: &PgRow) -> Result<Option<Correction>, Error> {
+    let Some(id) = row.try_get("corrected_id")? else {
+        return Ok(None);
+    };
+    let payload = match row.try_get::<Option<String>, _>("corrected_payload")? {
+        Some(text) => Payload::Json(text.into()),
+        None => Payload::Binary(
+            row.try_get::<Vec<u8>, _>("corrected_payload_binary")?
+                .into(),
+        ),
+    };
+    Ok(Some(Correction { id, payload }))
 }
 
 /// Attributes are texts. What a producer wrote otherwise is carried as its JSON text.

@@ -11,6 +11,10 @@ use crate::session::{BEGIN, Postgres, Tx, moment};
 pub(crate) const ACTION: &str = "tidy";
 /// Most rows that one statement removes.
 const ROWS_MAX: i64 = 2_000;
+/// Rows of the tallies of cases that are not worth being added up.
+const TALLIES_KEPT: i64 = 1_000;
+/// Most of them that are added up at once.
+const TALLIES_MAX: i64 = 100_000;
 /// Most days of the ledger that one round makes or drops.
 const DAYS_MAX: i64 = 50;
 /// Ranges of the log that are kept ahead.
@@ -261,6 +265,10 @@ impl Postgres {
             let removed = self.remove(query, report).await?;
             report.records_removed += removed;
         }
+        let query = sqlx::query(include_str!("../sql/upkeep/add_tallies.sql"))
+            .bind(TALLIES_KEPT)
+            .bind(TALLIES_MAX);
+        self.remove(query, report).await?;
         Ok(())
     }
 

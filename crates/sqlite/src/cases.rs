@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::Sqlite;
 use crate::error::Attempt;
-use crate::row::{from_json, message, small, spent, to_json, unsigned};
+use crate::row::{correction, from_json, message, small, spent, to_json, unsigned};
 
 const LIST: &str = include_str!("../sql/cases/list.sql");
 const CASED: &str = include_str!("../sql/cases/cased.sql");
@@ -27,7 +27,21 @@ impl Cases for Sqlite {
         };
         let states = (!query.states.is_empty()).then(|| to_json(&query.states, READING));
         let states = states.transpose()?;
-        let rows = sqlx::query(LIST)
+        let has = [
+            (2, query.subscription.is_some()),
+            (3, query.case_id.is_some()),
+            (5, states.is_some()),
+            (6, query.owner.is_some()),
+            (7, query.fingerprint.is_some()),
+            (8, query.message_type.is_some()),
+            (9, query.key.is_some()),
+            (10, query.opened_from.is_some()),
+            (11, query.opened_before.is_some()),
+        ];
+        // Made of lines of the file and of nothing else.
+        let statement = sqlx::AssertSqlSafe(with_conditions(LIST, &has));
+        let rows = sqlx::query(statement)
+            .persistent(false)
             .bind(query.after_case_id)
             .bind(query.subscription)
             .bind(query.case_id)
@@ -74,6 +88,25 @@ impl Cases for Sqlite {
     }
 }
 
+/// A statement with those of its optional conditions, each on a line of its own, whose parameters
+/// are there.
+fn with_conditions(sql: &str, has: &[(u8, bool)]) -> String {
+    let mut lines = Vec::new();
+    for line in sql.lines() {
+        let condition = has.iter().find_map(|(parameter, is_there)| {
+            let head = format!("AND (?{parameter} IS NULL OR ");
+            let rest = line.trim_start().strip_prefix(&head)?;
+            Some((rest.strip_suffix(')')?, *is_there))
+        });
+        match condition {
+            Some((condition, true)) => lines.push(format!("AND {condition}")),
+            Some((_, false)) => {}
+            None => lines.push(line.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
 fn case(row: &SqliteRow) -> Result<Case, StoreError> {
     let failure: &str = row.try_get("failure").attempting(READING)?;
     let age_ms: i64 = row.try_get("age_ms").attempting(READING)?;
@@ -84,6 +117,7 @@ fn case(row: &SqliteRow) -> Result<Case, StoreError> {
         case_id: row.try_get("case_id").attempting(READING)?,
         subscription: row.try_get("subscription").attempting(READING)?,
         row: message(row).attempting(READING)?,
+        correction: correction(row).attempting(READING)?,
         reason: row.try_get("reason").attempting(READING)?,
         failure: from_json(failure, READING)?,
         spent: spent(row, unsigned(age_ms)).attempting(READING)?,
@@ -116,5 +150,6 @@ pub(crate) fn standing(row: &SqliteRow, action: &'static str) -> Result<Standing
         due_at: due_at.map(Timestamp::from_micros),
         replays: small(row.try_get("replays").attempting(action)?),
         regressions: small(row.try_get("regressions").attempting(action)?),
+        corrected_id: row.try_get("corrected_id").attempting(action)?,
     })
 }

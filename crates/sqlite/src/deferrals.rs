@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::Sqlite;
 use crate::error::Attempt;
-use crate::row::{failure, int, message, small, spent, unsigned, wait_ms};
+use crate::row::{correction, failure, int, message, small, spent, unsigned, wait_ms};
 
 const HELD_KEYS: &str = include_str!("../sql/deferrals/held_keys.sql");
 const LOAD_KEY: &str = include_str!("../sql/deferrals/load_key.sql");
@@ -78,8 +78,10 @@ fn held_key(row: &SqliteRow, action: &'static str) -> Result<HeldKey, StoreError
 fn deferred_row(row: &SqliteRow, action: &'static str) -> Result<DeferredRow, StoreError> {
     let due_in_micros: Option<i64> = row.try_get("due_in_micros").attempting(action)?;
     let age_micros: i64 = row.try_get("age_micros").attempting(action)?;
+    let original = message(row).attempting(action)?;
+    let correction = correction(row).attempting(action)?;
     Ok(DeferredRow {
-        row: message(row).attempting(action)?,
+        row: correction.map_or_else(|| original.clone(), |correction| correction.of(&original)),
         kind: kind(row, action)?,
         due_in_ms: due_in_micros.map(wait_ms),
         spent: spent(row, unsigned(age_micros) / 1_000).attempting(action)?,

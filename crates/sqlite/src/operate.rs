@@ -1,6 +1,6 @@
 //! What operators do, and the record of it.
 
-use onceward_core::case::{account, act};
+use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
     ResumeDeferred, SetPause, Standing, StoreError, StoreErrorKind,
@@ -12,10 +12,14 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use crate::Sqlite;
 use crate::cases::standing;
 use crate::error::Attempt;
-use crate::row::{from_json, spent, text, unsigned};
+use crate::row::{from_json, payload_columns, spent, text, unsigned};
 
 const FIND_CASE: &str = include_str!("../sql/operate/find_case.sql");
 const SET_STANDING: &str = include_str!("../sql/operate/set_standing.sql");
+const CORRECT: &str = include_str!("../sql/operate/correct.sql");
+const PURGE_STATE: &str = include_str!("../sql/operate/purge_state.sql");
+const PURGE: &str = include_str!("../sql/operate/purge.sql");
+const PURGE_CORRECTIONS: &str = include_str!("../sql/operate/purge_corrections.sql");
 const RELEASE: &str = include_str!("../sql/operate/release.sql");
 const RECORD: &str = include_str!("../sql/operate/record.sql");
 const REVISE: &str = include_str!("../sql/operate/revise.sql");
@@ -156,10 +160,20 @@ pub(crate) async fn act_in(
     );
     let after = after.map_err(|refusal| StoreError::refused(ACTING, refusal))?;
     set_standing(connection, request.case_id, &after).await?;
+    if let CaseAction::Correct { id, payload } = request.action {
+        let (json, binary) = payload_columns(payload);
+        let correct = sqlx::query(CORRECT).bind(request.case_id).bind(id);
+        let correct = correct.bind(json).bind(binary).bind(now);
+        let corrected = correct.execute(&mut *connection).await;
+        corrected.attempting(ACTING)?;
+    }
     if request.action == CaseAction::Release {
         let release = sqlx::query(RELEASE).bind(request.case_id).bind(now);
         let released = release.execute(&mut *connection).await;
         released.attempting(ACTING)?;
+    }
+    if request.action == CaseAction::Purge {
+        purge(connection, request.case_id).await?;
     }
     let record = Record {
         by: request.by,
@@ -177,6 +191,21 @@ const fn rows_max(asked: u32) -> u32 {
     if asked == 0 { ROWS_MAX_DEFAULT } else { asked }
 }
 
+/// Removes a case, if it may go.
+async fn purge(connection: &mut SqliteConnection, case_id: i64) -> Result<(), StoreError> {
+    let state = sqlx::query(PURGE_STATE).bind(case_id);
+    let row = state.fetch_one(&mut *connection).await.attempting(ACTING)?;
+    let is = |name| row.try_get::<bool, _>(name).attempting(ACTING);
+    let checked = may_purge(is("is_deferred")?, is("is_in_log")?);
+    checked.map_err(|refusal| StoreError::refused(ACTING, refusal))?;
+    for statement in [PURGE_CORRECTIONS, PURGE] {
+        let removed = sqlx::query(statement).bind(case_id);
+        let removed = removed.execute(&mut *connection).await;
+        removed.attempting(ACTING)?;
+    }
+    Ok(())
+}
+
 async fn set_standing(
     connection: &mut SqliteConnection,
     case_id: i64,
@@ -188,6 +217,7 @@ async fn set_standing(
         .bind(&standing.owner)
         .bind(standing.due_at.map(Timestamp::as_micros))
         .bind(standing.replays)
+        .bind(&standing.corrected_id)
         .execute(connection)
         .await
         .attempting(ACTING)?;

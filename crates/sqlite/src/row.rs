@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use onceward_core::lane::slot_of;
 use onceward_core::retry::Spent;
-use onceward_core::store::{StoreError, StoreErrorKind};
+use onceward_core::store::{Correction, StoreError, StoreErrorKind};
 use onceward_core::{Envelope, FailureRecord, Payload, Row, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -89,6 +89,7 @@ pub(crate) fn message(row: &SqliteRow) -> Result<Row, sqlx::Error> {
         slot: slot_of(envelope.key()),
         recorded_at: Timestamp::from_micros(row.try_get("recorded_at")?),
         envelope,
+        corrects: None,
     })
 }
 
@@ -106,15 +107,28 @@ pub(crate) fn text(row: &SqliteRow, column: &str) -> Result<Option<String>, sqlx
 }
 
 fn payload(row: &SqliteRow) -> Result<Payload, sqlx::Error> {
-    let json: Option<&[u8]> = row.try_get_unchecked("payload")?;
+    payload_of(row, "payload", "payload_binary")
+}
+
+fn payload_of(row: &SqliteRow, in_json: &str, in_binary: &str) -> Result<Payload, sqlx::Error> {
+    let json: Option<&[u8]> = row.try_get_unchecked(in_json)?;
     if let Some(bytes) = json {
         return Ok(match std::str::from_utf8(bytes) {
             Ok(text) => Payload::Json(text.into()),
             Err(_) => Payload::Binary(bytes.into()),
         });
     }
-    let binary: Option<&[u8]> = row.try_get("payload_binary")?;
+    let binary: Option<&[u8]> = row.try_get(in_binary)?;
     Ok(Payload::Binary(binary.unwrap_or_default().into()))
+}
+
+/// What has taken the place of a row, if it was corrected.
+pub(crate) fn correction(row: &SqliteRow) -> Result<Option<Correction>, sqlx::Error> {
+    let Some(id) = row.try_get("corrected_id")? else {
+        return Ok(None);
+    };
+    let payload = payload_of(row, "corrected_payload", "corrected_payload_binary")?;
+    Ok(Some(Correction { id, payload }))
 }
 
 /// Microseconds, or a text that SQLite's own date functions understand.

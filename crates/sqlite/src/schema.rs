@@ -45,10 +45,11 @@ const RENAMES: [&str; 9] = [
 ];
 
 /// Name and statements of each version, in order from 1.
-const MIGRATIONS: [(&str, &str); 3] = [
+const MIGRATIONS: [(&str, &str); 4] = [
     ("tables", include_str!("../migrations/0001_tables.sql")),
     ("operate", include_str!("../migrations/0002_operate.sql")),
     ("replay", include_str!("../migrations/0003_replay.sql")),
+    ("cases", include_str!("../migrations/0005_cases.sql")),
 ];
 
 const PING_WAIT: Duration = Duration::from_secs(5);

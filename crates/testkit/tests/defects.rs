@@ -14,6 +14,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::OrderByTransaction => "log_interleaved::a_key_keeps_the_order_of_its_commits",
         Defect::PageSkipsRow => "log::pages_cut_anywhere_go_on_exactly_there",
         Defect::ClearIgnored => "deferrals::clearing_removes_just_that",
+        Defect::GoneUnseen => "deferrals::what_is_gone_is_told",
         Defect::FirstTimeForgotten => "deferrals::the_age_counts_from_the_first_time",
         Defect::HeldOverwrites => "deferrals::holding_overwrites_nothing",
         Defect::DeferralsUnordered => "deferrals::a_keys_messages_come_in_their_order",
@@ -28,6 +29,13 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::RevisionStands => "operate_subscriptions::what_changes_work_raises_the_revision",
         Defect::ReleasedWithOldBudget => "operate::a_released_message_is_first_of_its_key_again",
         Defect::CopyForgotten => "operate_subscriptions::a_released_message_outlives_its_row",
+        Defect::CorrectionForgotten => {
+            "operate_corrections::a_correction_runs_in_the_originals_place"
+        }
+        Defect::OriginalOverwritten => {
+            "operate_corrections::a_correction_that_fails_is_a_case_with_both"
+        }
+        Defect::PurgesWhatMayCome => "operate_corrections::a_case_goes_when_nothing_can_need_it",
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
         Defect::CampaignsShare => "replay::two_campaigns_never_have_one_message",
         Defect::RerunsUndeclared => "replay_log::a_rerun_needs_a_repeatable_subscription",

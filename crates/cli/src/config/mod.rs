@@ -1,6 +1,7 @@
 //! `onceward.toml`: read as a whole, checked as a whole, every fault with its place.
 
 mod fault;
+mod payloads;
 mod reader;
 mod secret;
 mod sections;
@@ -16,6 +17,7 @@ use onceward_core::store::Retention;
 use toml::de::DeTable;
 
 pub use fault::{Fault, FaultCode};
+pub use payloads::PayloadRules;
 pub(crate) use reader::suggestion;
 pub use secret::{Secret, SecretSource};
 
@@ -92,6 +94,8 @@ pub struct Config {
     pub retention: Retention,
     /// `[message."TYPE"]` and `[subscription.NAME]`.
     pub contract: Contract,
+    /// What is configured of payloads, by message type.
+    pub payloads: BTreeMap<String, PayloadRules>,
     /// Pushes by subscription. A subscription without one is worked on by a service's own process.
     pub pushes: BTreeMap<String, PushConfig>,
 }
@@ -155,8 +159,10 @@ fn read(path: &Path, root: Section<'_>) -> Config {
     let http = sections::http(&root, &tokens);
     let retention = sections::retention(&root);
     let mut contract = Contract::default();
+    let mut payloads = BTreeMap::new();
     for (name, section) in root.named_sections("message", true) {
-        let message = sections::message(section, folder);
+        payloads.insert(name.clone(), payloads::read(&section, folder));
+        let message = sections::message(section);
         contract.messages.insert(name, message);
     }
     let mut pushes = BTreeMap::new();
@@ -176,6 +182,7 @@ fn read(path: &Path, root: Section<'_>) -> Config {
         tokens,
         retention,
         contract,
+        payloads,
         pushes,
     }
 }

@@ -133,9 +133,10 @@ pub(super) fn http(root: &Section<'_>, tokens: &[TokenConfig]) -> HttpConfig {
     config
 }
 
-const SCOPES: [(&str, Scope); 3] = [
+const SCOPES: [(&str, Scope); 4] = [
     ("publish", Scope::Publish),
     ("read", Scope::Read),
+    ("operate", Scope::Operate),
     ("reveal", Scope::Reveal),
 ];
 
@@ -177,7 +178,10 @@ pub(super) fn tokens(root: &Section<'_>, folder: &Path) -> Vec<TokenConfig> {
 fn scopes(section: &Section<'_>) -> Vec<Scope> {
     let Some(words) = section.texts("scopes") else {
         if !section.has("scopes") {
-            section.missing("scopes", "some of \"publish\", \"read\", \"reveal\"");
+            section.missing(
+                "scopes",
+                "some of \"publish\", \"read\", \"operate\", \"reveal\"",
+            );
         }
         return Vec::new();
     };
@@ -188,7 +192,7 @@ fn scopes(section: &Section<'_>) -> Vec<Scope> {
             None => {
                 let names = SCOPES.iter().map(|(name, _)| *name);
                 let message = format!(
-                    "no scope is called {:?}; there are \"publish\", \"read\" and \"reveal\"{}",
+                    "no scope is called {:?}; there are \"publish\", \"read\", \"operate\" and \"reveal\"{}",
                     word.value,
                     super::reader::suggestion(&word.value, names)
                 );
@@ -262,7 +266,7 @@ fn unsafe_retention(problem: &onceward_core::store::UnsafeRetention) -> String {
     )
 }
 
-pub(super) fn message(section: Section<'_>, folder: &Path) -> MessageContract {
+pub(super) fn message(section: Section<'_>) -> MessageContract {
     let kinds = [
         ("command", Kind::Command),
         ("event", Kind::Event),
@@ -281,27 +285,8 @@ pub(super) fn message(section: Section<'_>, folder: &Path) -> MessageContract {
         pending_text: text("pending_text"),
         promise: promise(&section),
     };
-    if let Some(schemas) = section.texts("schemas") {
-        for schema in schemas.value {
-            check_schema(&section, &schema, folder);
-        }
-    }
     section.finish();
     contract
-}
-
-/// A schema must at least be there and be JSON.
-fn check_schema(section: &Section<'_>, schema: &Placed<String>, folder: &Path) {
-    let path = folder.join(&schema.value);
-    let problem = match std::fs::read(&path) {
-        Err(error) => error.to_string(),
-        Ok(bytes) => match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
-            Ok(_) => return,
-            Err(error) => error.to_string(),
-        },
-    };
-    let message = format!("the schema {} is not usable: {problem}", path.display());
-    section.fault(FaultCode::BadValue, &schema.place, message);
 }
 
 fn promise(section: &Section<'_>) -> Promise {

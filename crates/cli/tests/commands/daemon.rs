@@ -70,9 +70,9 @@ on_both_stores! {
             let ran = place.run(args).ended(0);
             assert!(!ran.out.contains("4111") && ran.out.contains("order.accepted"), "{ran:#?}");
         }
-        let ran = place.run(&["quarantine", "show", &id, "--reveal", "--json"]).ended(0);
+        let ran = place.run(&["quarantine", "reveal", &id, "--why", "a test", "--json"]).ended(0);
         assert!(ran.out.contains("\"data\":{\"card\":\"4111\",\"n\":1.50}"), "{ran:#?}");
-        let ran = place.run(&["quarantine", "show", &id, "--reveal"]).ended(0);
+        let ran = place.run(&["quarantine", "reveal", &id, "--why", "a test"]).ended(0);
         assert!(ran.out.contains("4111"), "{ran:#?}");
         let backlog = place.run(&["backlog", "--json"]).ended(0).json();
         assert_eq!(backlog["subscriptions"][0]["quarantined"], 1);

@@ -305,7 +305,7 @@ on_both_stores! {
             let name = case["message"]["id"].as_str().unwrap();
             let data = &all[name];
             let id = case["case_id"].to_string();
-            let mut args = vec!["quarantine", "show", &id, "--reveal"];
+            let mut args = vec!["quarantine", "reveal", &id, "--why", "a test"];
             // Half of them as JSON.
             args.extend((n % 2 == 0).then_some("--json"));
             let ran = place.run(&args).ended(0);

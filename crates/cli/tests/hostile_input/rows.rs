@@ -302,8 +302,8 @@ on_both_stores! {
             let code = case["failure"]["code"].as_str().unwrap();
             assert!(["push_event", "http_431"].contains(&code), "{case}");
             let id = case["case_id"].to_string();
-            place.run(&["quarantine", "show", &id, "--reveal", "--json"]).ended(0);
-            place.run(&["quarantine", "show", &id, "--reveal"]).ended(0);
+            place.run(&["quarantine", "reveal", &id, "--why", "a test", "--json"]).ended(0);
+            place.run(&["quarantine", "reveal", &id, "--why", "a test"]).ended(0);
         }
         assert_eq!(daemon.stop(), 0);
         // An attribute named "A b" cannot be a header.

@@ -8,5 +8,6 @@ mod guard;
 mod health;
 mod operations;
 mod postgres;
+mod quarantine;
 mod refuse;
 mod server;

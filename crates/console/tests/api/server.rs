@@ -26,6 +26,11 @@ impl Server {
     }
 
     pub(crate) async fn start_with(configure: impl FnOnce(Console) -> Console) -> Self {
+        Self::start_onto(|console, _| configure(console)).await
+    }
+
+    /// The same, with the store that it is onto.
+    pub(crate) async fn start_onto(configure: impl FnOnce(Console, &Sqlite) -> Console) -> Self {
         let (store, folder) = store().await;
         store.migrate().await.unwrap();
         let rings = Arc::new(AtomicUsize::new(0));
@@ -33,7 +38,7 @@ impl Server {
         let gate = StoreGate::new(store.clone()).doorbell(move || {
             ring.fetch_add(1, Ordering::SeqCst);
         });
-        let router = configure(Console::new(gate)).router();
+        let router = configure(Console::new(gate), &store).router();
         Self {
             address: serve(router).await,
             store,

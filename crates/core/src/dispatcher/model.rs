@@ -78,6 +78,7 @@ impl Model {
                 slot: crate::lane::slot_of(&name),
                 recorded_at: Timestamp::from_micros(0),
                 envelope,
+                corrects: None,
             })
         });
         Self {

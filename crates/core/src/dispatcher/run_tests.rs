@@ -29,6 +29,7 @@ fn row(seq: u64, key: &str) -> Arc<Row> {
         slot: crate::lane::slot_of(key),
         recorded_at: Timestamp::from_micros(0),
         envelope: Envelope::new(seq.to_string(), "thing", key, "t", payload),
+        corrects: None,
     })
 }
 

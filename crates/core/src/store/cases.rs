@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::StoreError;
-use crate::case::{CaseState, Standing};
+use crate::case::{CaseState, Correction, Standing};
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
 use crate::retry::Spent;
@@ -36,6 +36,8 @@ pub struct Case {
     pub subscription: String,
     /// The message as it was.
     pub row: Row,
+    /// What has taken its place, if it was corrected.
+    pub correction: Option<Correction>,
     /// What it waits behind in its subscription.
     pub key: String,
     /// Why it is here.

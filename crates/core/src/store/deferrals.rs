@@ -132,7 +132,8 @@ pub trait Deferrals: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<HeldKey>, StoreError>> + Send;
 
     /// A key's deferred messages in the order of their sequence, the key's own order. One that was
-    /// released comes from its case's copy where the log has forgotten it.
+    /// released comes from its case's copy where the log has forgotten it, and comes as corrected
+    /// ([`Correction::of`](super::Correction::of)) where its case says so.
     fn load_key(
         &self,
         request: LoadKey<'_>,

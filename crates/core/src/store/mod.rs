@@ -20,13 +20,13 @@ mod schema;
 mod status;
 mod upkeep;
 
-pub use crate::case::{Actor, CaseAction, CaseState, Standing};
+pub use crate::case::{Actor, CaseAction, CaseState, Correction, Standing};
 pub use acceptance::{AcceptRequest, Acceptance, Accepted};
 pub use cases::{Case, CaseQuery, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,
 };
-pub use effects::{Append, Begin, Effects, End, Known, Mark, Settle, Settled};
+pub use effects::{Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled};
 pub use lanes::{
     Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, SubscriptionState,
     Survey, Take, TakenLane,

@@ -152,7 +152,7 @@ pub trait Operate: Clone + Send + Sync + 'static {
     /// Acts on a case and returns how it stands then. A released message becomes a retry that is
     /// due now, with a fresh budget and the case's failure;
     /// [`load_key`](super::Deferrals::load_key) finds it in the case's copy where the log has
-    /// forgotten it.
+    /// forgotten it, and finds the corrected one where it was corrected.
     ///
     /// # Errors
     /// [`Moved`](super::StoreErrorKind::Moved) when somebody acted before, and

@@ -275,6 +275,7 @@ async fn register<S: Store>(
         batch_max: if is_coalesced { settings.batch_max } else { 1 },
         contract: settings,
         handlers: subscription.handlers,
+        sensitivities: subscription.sensitivities,
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onceward_core::contract::{OnPoison, SubscriptionContract};
 use onceward_core::dispatcher::{Command, Dispatcher, Event};
 use onceward_core::lane::slots_of;
+use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{
     HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, Settle, Span, Store, StoreError,
     StoreErrorKind, TakenLane,
@@ -33,6 +34,16 @@ pub(super) struct Runtime<S: Store> {
     pub(super) identity: Identity,
     pub(super) on_poison: OnPoison,
     pub(super) batch_max: u32,
+    /// What of payloads may be shown, by message type.
+    pub(super) sensitivities: BTreeMap<String, Sensitivity>,
+}
+
+impl<S: Store> Runtime<S> {
+    /// What of a type's payloads may stand in texts: nothing, where nobody said so.
+    pub(super) fn sensitivity_of(&self, message_type: &str) -> &Sensitivity {
+        const HIDES_ALL: &Sensitivity = &Sensitivity::All;
+        self.sensitivities.get(message_type).unwrap_or(HIDES_ALL)
+    }
 }
 
 /// Windows of rows that may lie between a saved position and the last row read.

@@ -92,6 +92,7 @@ fn row() -> Row {
         slot: 0,
         recorded_at: Timestamp::from_micros(1_764_511_200_000_000),
         envelope,
+        corrects: None,
     }
 }
 

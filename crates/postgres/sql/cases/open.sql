@@ -21,6 +21,6 @@ set reason = excluded.reason, failure = excluded.failure, failures = excluded.fa
     holds_key = excluded.holds_key, opened_at = excluded.opened_at, key = excluded.key,
     fingerprint = excluded.fingerprint,
     -- Written twice because an answer was lost, a live case stays as it is. What was over is back.
-    regressions = c.regressions + (c.state not in ('open', 'acknowledged'))::integer,
-    state = case when c.state = 'acknowledged' then c.state else 'open' end,
+    regressions = c.regressions + (c.state not in ('open', 'acknowledged', 'corrected'))::integer,
+    state = case when c.state in ('acknowledged', 'corrected') then c.state else 'open' end,
     first_deferred_at = coalesce(excluded.first_deferred_at, c.first_deferred_at)

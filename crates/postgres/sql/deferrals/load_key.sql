@@ -6,6 +6,8 @@ select d.kind,
     greatest(0, floor(extract(epoch from t.now - d.first_deferred_at
         - onceward.paused_between(d.subscription, d.first_deferred_at, t.now)) * 1000))::bigint
         as age_ms,
+    k.id as corrected_id, k.payload::text as corrected_payload,
+    k.payload_binary as corrected_payload_binary,
     coalesce((
         select max(i.generation) from onceward.campaign_items i
         where i.subscription = $1::text and i.seq = d.seq
@@ -39,4 +41,7 @@ cross join lateral (
         c.payload_binary, c.occurred_at, c.expires_at, c.priority, c.recorded_at
     from onceward.cases c where c.subscription = d.subscription and c.seq = d.seq
     limit 1) p
+-- What has taken its place, where it was corrected.
+left join onceward.cases c on c.subscription = d.subscription and c.seq = d.seq
+left join onceward.corrections k on k.case_id = c.case_id and k.id = c.corrected_id
 order by d.seq

@@ -1,14 +1,34 @@
-select g.fingerprint, c.subscription, c.type, c.failure, g.live, g.total, g.first_at, g.last_at,
-    g.oldest
+-- Numbers come from the tallies, the rest from a few places of indexes for each cause. Cases are
+-- numbered as they are first opened.
+select g.fingerprint, o.subscription, o.type, o.failure, g.live, g.total,
+    onceward.micros(f.first_opened_at) as first_at, onceward.micros(l.last_at) as last_at,
+    o.case_id as oldest
 from (
-    select n.fingerprint, count(*) filter (where n.is_live) as live, count(*) as total,
-        onceward.micros(min(n.first_opened_at)) as first_at,
-        onceward.micros(max(n.opened_at)) as last_at,
-        coalesce(min(n.case_id) filter (where n.is_live), min(n.case_id)) as oldest
-    from (select k.*, k.state in ('open', 'acknowledged') as is_live from onceward.cases k) n
-    where $1::text is null or n.subscription = $1::text
-    group by n.fingerprint) g
-join onceward.cases c on c.case_id = g.oldest
-where g.live > 0 or $2::boolean
-order by g.live desc, g.oldest
+    select t.fingerprint, sum(t.live)::bigint as live, sum(t.total)::bigint as total
+    from onceward.case_tallies t
+    group by t.fingerprint
+    having sum(t.total) > 0 and (sum(t.live) > 0 or $2::boolean)) g
+cross join lateral (
+    select
+        least(
+            (select min(c.case_id) from onceward.cases c
+             where c.fingerprint = g.fingerprint and c.state = 'open'),
+            (select min(c.case_id) from onceward.cases c
+             where c.fingerprint = g.fingerprint and c.state = 'acknowledged'),
+            (select min(c.case_id) from onceward.cases c
+             where c.fingerprint = g.fingerprint and c.state = 'corrected')) as live,
+        least(
+            (select min(c.case_id) from onceward.cases c
+             where c.fingerprint = g.fingerprint and c.state = 'replayed'),
+            (select min(c.case_id) from onceward.cases c
+             where c.fingerprint = g.fingerprint and c.state = 'discarded'),
+            (select min(c.case_id) from onceward.cases c
+             where c.fingerprint = g.fingerprint and c.state = 'waived')) as ended) n
+cross join lateral (
+    select max(c.opened_at) as last_at from onceward.cases c
+    where c.fingerprint = g.fingerprint) l
+join onceward.cases o on o.case_id = coalesce(n.live, n.ended)
+join onceward.cases f on f.case_id = least(n.live, n.ended)
+where $1::text is null or o.subscription = $1::text
+order by g.live desc, oldest
 limit $3::bigint

@@ -7,7 +7,7 @@ select c.seq, c.key, c.id, coalesce(c.source, (select source from onceward.meta)
             where i.subscription = c.subscription and i.seq = c.seq
               and i.state in ('planned', 'running')) as is_in_campaign
 from onceward.cases c
-where c.subscription = $1::text and c.state in ('open', 'acknowledged')
+where c.subscription = $1::text and c.state in ('open', 'acknowledged', 'corrected')
   and c.seq > $2::bigint
   and ($3::bigint[] is null or c.case_id = any ($3::bigint[]))
   and ($4::text is null or c.fingerprint = $4::text)

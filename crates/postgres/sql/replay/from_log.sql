@@ -6,11 +6,11 @@ select o.seq, coalesce(o.partitionkey, o.aggregateid) as key, o.id,
     null::bigint as case_id, null::text as reason, true as is_there,
     exists (select from onceward.cases c
             where c.subscription = $1::text and c.seq = o.seq
-              and c.state in ('open', 'acknowledged')) as has_live_case,
+              and c.state in ('open', 'acknowledged', 'corrected')) as has_live_case,
     coalesce(o.partitionkey, o.aggregateid) in (
         select h.key from onceward.cases h
         where h.subscription = $1::text and h.holds_key
-          and h.state in ('open', 'acknowledged')) as is_behind_case,
+          and h.state in ('open', 'acknowledged', 'corrected')) as is_behind_case,
     exists (select from onceward.deferrals d
             where d.subscription = $1::text and d.seq = o.seq) as is_deferred,
     exists (select from onceward.campaign_items i

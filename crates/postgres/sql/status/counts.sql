@@ -6,7 +6,7 @@ select s.lanes, s.types,
     count(*) filter (where d.kind = 'operator') as operator,
     onceward.micros(min(d.first_deferred_at)) as oldest_deferred_at,
     (select count(*) from onceward.cases c
-     where c.subscription = $1::text and c.state in ('open', 'acknowledged')) as quarantined,
+     where c.subscription = $1::text and c.state in ('open', 'acknowledged', 'corrected')) as quarantined,
     (select onceward.micros(p.paused_at) from onceward.pauses p
      where p.subscription = $1::text and p.resumed_at is null) as paused_at
 from onceward.subscriptions s

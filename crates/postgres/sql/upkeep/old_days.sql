@@ -49,7 +49,7 @@ with days as (
     select (c.recorded_at at time zone 'UTC')::date, 'case ' || min(c.case_id)
     from onceward.cases c
     where exists (select 1 from old)
-      and (c.state in ('open', 'acknowledged')
+      and (c.state in ('open', 'acknowledged', 'corrected')
            -- Released, it may run although the log has forgotten its row.
            or exists (select 1 from onceward.deferrals d
                       where d.subscription = c.subscription and d.seq = c.seq))

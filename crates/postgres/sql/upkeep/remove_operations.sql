@@ -27,7 +27,7 @@ using (
                 = pg_catalog.hashtextextended(o.identity collate "C", 0)
           and coalesce(c.operationid, c.id) = o.identity
           and c.type = o.type
-          and (c.state in ('open', 'acknowledged')
+          and (c.state in ('open', 'acknowledged', 'corrected')
                or exists (select 1 from onceward.deferrals d
                           where d.subscription = c.subscription and d.seq = c.seq)))
     order by o.finished_at

@@ -2,9 +2,9 @@
 
 use onceward_core::case::fingerprint;
 use onceward_core::store::{
-    ActOnCase, Actor, CaseAction, CaseQuery, CaseState, Cases as _, Deferrals as _, HistoryQuery,
-    Lanes as _, LoadKey, NewCase, Operate as _, ResumeDeferred, Schema as _, SchemaState, SetPause,
-    Settle, Start, StoreErrorKind,
+    ActOnCase, Actor, CaseAction, CaseQuery, CaseState, Cases as _, Deferrals as _, GroupQuery,
+    HistoryQuery, Lanes as _, LoadKey, NewCase, Operate as _, ResumeDeferred, Retention,
+    Schema as _, SchemaState, SetPause, Settle, Start, StoreErrorKind, Upkeep as _,
 };
 use onceward_core::store::{Begin, Effects as _, End};
 use onceward_core::{Class, FailureRecord, Identity, Position, Row, Spent};
@@ -207,4 +207,49 @@ async fn cases_of_before_are_kept_and_get_their_fingerprint() {
     );
     let after = store.act_on_case(release(case.case_id)).await.unwrap();
     assert_eq!(after.state, CaseState::Replayed);
+}
+
+/// Cases are counted by rows that nobody waits for; upkeep adds them up, and nothing is miscounted.
+#[tokio::test]
+async fn tallies_of_cases_are_added_up() {
+    const CASES: usize = 1_200;
+    let (database, store) = store().await;
+    register(&store, Start::Earliest).await;
+    let envelopes: Vec<_> = (0..CASES)
+        .map(|n| envelope(&format!("m{n}"), &format!("k{n}")))
+        .collect();
+    append(&store, &envelopes).await;
+    let (rows, _) = read(&store, &Position::origin(1), CASES as u32).await;
+    let cases: Vec<NewCase> = rows
+        .iter()
+        .map(|row| NewCase {
+            key: row.envelope.key().to_owned(),
+            row: row.clone(),
+            reason: "permanent".to_owned(),
+            failure: failure(),
+            spent: Spent::default(),
+            holds_key: false,
+        })
+        .collect();
+    let settle = Settle {
+        cases: &cases,
+        ..Settle::nothing(SUB, Identity::Message)
+    };
+    let mut tx = store.begin(Begin { lease: None }).await.unwrap();
+    store.settle(&mut tx, settle).await.unwrap();
+    store.end(tx, End::Commit).await.unwrap();
+    let first = store.cases(CaseQuery::default()).await.unwrap()[0].case_id;
+    store.act_on_case(release(first)).await.unwrap();
+    let groups = || async {
+        let groups = store.case_groups(GroupQuery::default()).await.unwrap();
+        groups.iter().map(|g| (g.live, g.all)).collect::<Vec<_>>()
+    };
+    let expected = [(CASES as u64 - 1, CASES as u64)];
+    assert_eq!(groups().await, expected);
+    store.tidy(Retention::default()).await.unwrap();
+    assert_eq!(groups().await, expected);
+    let left = "select count(*) from onceward.case_tallies";
+    assert_eq!(database.psql(left).await.trim(), "1");
+    store.act_on_case(release(first + 1)).await.unwrap();
+    assert_eq!(groups().await, [(CASES as u64 - 2, CASES as u64)]);
 }

@@ -1,4 +1,5 @@
--- One that was released from its case comes from there where the log has forgotten its row.
+-- One that was released from its case comes from there where the log has forgotten its row, and what
+-- has taken its place where it was corrected.
 SELECT
     d.kind, d.failures, d.deaths, d.waits, d.failure,
     max(0, d.due_at - t.now) AS due_in_micros,
@@ -9,6 +10,8 @@ SELECT
         WHERE p.subscription = d.subscription
           AND (p.resumed_at IS NULL OR p.resumed_at > d.first_at)
     ), 0)) AS age_micros,
+    k.id AS corrected_id, k.payload AS corrected_payload,
+    k.payload_binary AS corrected_payload_binary,
     coalesce((SELECT max(i.generation) FROM onceward_campaign_item AS i
               WHERE i.subscription = ?1 AND i.seq = d.seq
                 AND i.generation > 0 AND i.started_at IS NOT NULL), 0) AS generation,
@@ -28,8 +31,8 @@ SELECT
 FROM onceward_deferral AS d
 JOIN (SELECT coalesce(?6, (SELECT micros FROM onceward_clock)) AS now) AS t
 LEFT JOIN onceward_outbox AS o ON o.seq = d.seq
-LEFT JOIN onceward_case AS c
-    ON o.seq IS NULL AND c.seq = d.seq AND c.subscription = d.subscription
+LEFT JOIN onceward_case AS c ON c.seq = d.seq AND c.subscription = d.subscription
+LEFT JOIN onceward_correction AS k ON k.case_id = c.case_id AND k.id = c.corrected_id
 WHERE d.subscription = ?1 AND d.slot = ?2 AND d.key = ?3 AND d.seq > ?4
   AND coalesce(o.seq, c.seq) IS NOT NULL
 ORDER BY d.seq

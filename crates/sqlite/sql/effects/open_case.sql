@@ -12,8 +12,8 @@ VALUES (
     ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29
 )
 ON CONFLICT (seq, subscription) DO UPDATE
-SET regressions = regressions + (state NOT IN ('open', 'acknowledged')),
-    state = CASE state WHEN 'acknowledged' THEN state ELSE 'open' END,
+SET regressions = regressions + (state NOT IN ('open', 'acknowledged', 'corrected')),
+    state = CASE WHEN state IN ('acknowledged', 'corrected') THEN state ELSE 'open' END,
     holds_key = excluded.holds_key, reason = excluded.reason, key = excluded.key,
     failure = excluded.failure, failures = excluded.failures, deaths = excluded.deaths,
     waits = excluded.waits, age_ms = excluded.age_ms, opened_at = excluded.opened_at,

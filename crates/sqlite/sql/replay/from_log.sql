@@ -6,11 +6,11 @@ SELECT
     1 AS is_there,
     EXISTS (SELECT 1 FROM onceward_case AS c
             WHERE c.subscription = ?1 AND c.seq = o.seq
-              AND c.state IN ('open', 'acknowledged')) AS has_live_case,
+              AND c.state IN ('open', 'acknowledged', 'corrected')) AS has_live_case,
     coalesce(o.partitionkey, o.aggregateid) IN (
         SELECT h.key FROM onceward_case AS h
         WHERE h.subscription = ?1 AND h.holds_key = 1
-          AND h.state IN ('open', 'acknowledged')) AS is_behind_case,
+          AND h.state IN ('open', 'acknowledged', 'corrected')) AS is_behind_case,
     EXISTS (SELECT 1 FROM onceward_deferral AS d
             WHERE d.subscription = ?1 AND d.seq = o.seq) AS is_deferred,
     EXISTS (SELECT 1 FROM onceward_campaign_item AS i

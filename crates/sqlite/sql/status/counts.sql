@@ -2,7 +2,7 @@ SELECT
     s.lanes, s.types, s.not_before,
     coalesce(?2, (SELECT micros FROM onceward_clock)) AS now_micros,
     (SELECT count(*) FROM onceward_case AS c WHERE c.subscription = s.subscription
-        AND c.state IN ('open', 'acknowledged')) AS quarantined,
+        AND c.state IN ('open', 'acknowledged', 'corrected')) AS quarantined,
     (SELECT p.paused_at FROM onceward_pause AS p WHERE p.subscription = s.subscription
         AND p.resumed_at IS NULL) AS paused_at,
     count(d.seq) FILTER (WHERE d.kind = 'retry') AS retry,

@@ -9,7 +9,7 @@ SELECT
      WHERE o.recorded_at = l.recordedtime LIMIT 1) AS deferred,
     (SELECT c.case_id FROM onceward_case AS c
      WHERE c.recorded_at = l.recordedtime
-       AND (c.state IN ('open', 'acknowledged') OR EXISTS (
+       AND (c.state IN ('open', 'acknowledged', 'corrected') OR EXISTS (
            SELECT 1 FROM onceward_deferral AS d
            WHERE d.seq = c.seq AND d.subscription = c.subscription))
      LIMIT 1) AS cased,

@@ -15,7 +15,7 @@ WHERE rowid IN (
           UNION ALL
           SELECT i.recorded_at FROM onceward_campaign_item AS i WHERE i.state IN ('planned', 'running') AND i.case_id IS NULL
           UNION ALL
-          SELECT c.recorded_at FROM onceward_case AS c WHERE (c.state IN ('open', 'acknowledged') OR EXISTS (
+          SELECT c.recorded_at FROM onceward_case AS c WHERE (c.state IN ('open', 'acknowledged', 'corrected') OR EXISTS (
               SELECT 1 FROM onceward_deferral AS d
               WHERE d.seq = c.seq AND d.subscription = c.subscription)))
     LIMIT ?3

@@ -15,7 +15,7 @@ WHERE rowid IN (
                             WHERE i.seq = o.seq AND i.state IN ('planned', 'running') AND i.case_id IS NULL)))
       AND l.identity NOT IN (
           SELECT coalesce(c.operationid, c.id) FROM onceward_case AS c
-          WHERE (c.state IN ('open', 'acknowledged') OR EXISTS (
+          WHERE (c.state IN ('open', 'acknowledged', 'corrected') OR EXISTS (
               SELECT 1 FROM onceward_deferral AS d
               WHERE d.seq = c.seq AND d.subscription = c.subscription)))
     LIMIT ?3

@@ -85,6 +85,7 @@ pub(super) async fn known(
         subscription,
         identity,
         keys: &keys,
+        deferred: &[],
     };
     let entries = known_in(connection, &request).await?;
     Ok(entries.iter().map(Option::is_some).collect())

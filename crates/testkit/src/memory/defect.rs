@@ -47,8 +47,16 @@ pub enum Defect {
     ReleasedWithOldBudget,
     /// A released message is not found in its case's copy.
     CopyForgotten,
+    /// A released message comes as it was, and not as it was corrected.
+    CorrectionForgotten,
+    /// A correction that fails takes the place of the original's copy.
+    OriginalOverwritten,
+    /// A case is removed while the log still has its message.
+    PurgesWhatMayCome,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// A deferral that is gone is not noticed.
+    GoneUnseen,
     /// Two campaigns may have one message.
     CampaignsShare,
     /// A rerun is planned although the subscription is not declared repeatable.
@@ -65,7 +73,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -87,7 +95,11 @@ impl Defect {
         Self::RevisionStands,
         Self::ReleasedWithOldBudget,
         Self::CopyForgotten,
+        Self::CorrectionForgotten,
+        Self::OriginalOverwritten,
+        Self::PurgesWhatMayCome,
         Self::PausesCount,
+        Self::GoneUnseen,
         Self::CampaignsShare,
         Self::RerunsUndeclared,
         Self::StepsRepeat,

@@ -54,25 +54,24 @@ impl Deferrals for MemoryStore {
         }
         let rows = found.into_iter().take(request.rows_max as usize);
         rows.map(|deferred| {
-            let copy = || {
-                let mut cases = state.tables.cases.values();
-                let is_its = |case: &&Case| {
-                    case.subscription == request.subscription && case.row.seq == deferred.seq
-                };
-                cases.find(is_its).map(|case| &case.row)
+            let is_its = |case: &&Case| {
+                case.subscription == request.subscription && case.row.seq == deferred.seq
             };
+            let case = state.tables.cases.values().find(is_its);
             let row = state.tables.log.get(&deferred.seq);
             let row = match self.shared.has(Defect::CopyForgotten) {
                 true => row,
-                false => row.or_else(copy),
+                false => row.or_else(|| case.map(|case| &case.row)),
             };
             let row = row.cloned().ok_or_else(|| {
                 let found = format!("row {} of a deferral is not in the log", deferred.seq);
                 let action = Operation::Deferrals.action();
                 StoreError::found(StoreErrorKind::Other, action, found)
             })?;
+            let correction = case.and_then(|case| case.correction.as_ref());
+            let correction = correction.filter(|_| !self.shared.has(Defect::CorrectionForgotten));
             Ok(DeferredRow {
-                row,
+                row: correction.map_or_else(|| row.clone(), |correction| correction.of(&row)),
                 kind: deferred.kind,
                 due_in_ms: deferred.due_in_ms(now),
                 spent: state.tables.spent(request.subscription, deferred, now),

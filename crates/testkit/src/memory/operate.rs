@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use onceward_core::case::{account, act};
+use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
-    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Deferral, DeferralKind, GroupQuery,
-    HistoryQuery, Operate, ResumeDeferred, SetPause, Standing, StoreError, StoreErrorKind,
+    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Correction, Deferral, DeferralKind,
+    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause, Standing, StoreError,
+    StoreErrorKind,
 };
 use onceward_core::{Spent, Timestamp};
 
@@ -226,6 +227,24 @@ impl MemoryStore {
                 ..entry(now, request.by, request.action.as_str(), &case.subscription)
             }),
         ];
+        if let CaseAction::Correct { id, payload } = request.action {
+            writes.push(Write::Correct {
+                case_id: case.case_id,
+                correction: Correction {
+                    id: id.to_owned(),
+                    payload: payload.clone(),
+                },
+            });
+        }
+        if request.action == CaseAction::Purge {
+            let place = (case.subscription.clone(), case.row.seq);
+            let is_deferred = state.tables.deferrals.contains_key(&place);
+            let is_in_log = state.tables.log.contains_key(&case.row.seq);
+            let is_in_log = is_in_log && !self.shared.has(Defect::PurgesWhatMayCome);
+            let checked = may_purge(is_deferred, is_in_log);
+            checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+            writes.push(Write::Purge(case.case_id));
+        }
         if request.action == CaseAction::Release {
             let keeps_budget = self.shared.has(Defect::ReleasedWithOldBudget);
             let deferral = Deferral {

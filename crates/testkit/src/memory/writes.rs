@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::Written;
 use onceward_core::case::fingerprint;
-use onceward_core::store::{AuditEntry, Case, Deferral, DeferralKind, NewCase, Standing};
+use onceward_core::store::{
+    AuditEntry, Case, Correction, Deferral, DeferralKind, NewCase, Standing,
+};
 use onceward_core::{
     Digest, FailureRecord, Identity, LedgerEntry, LedgerKey, Row, Spent, Timestamp,
 };
@@ -164,12 +166,21 @@ pub(super) enum Write {
         subscription: String,
         case: NewCase,
         at: Timestamp,
+        /// The copy of the message that is there stays; but with a defect.
+        keeps_original: bool,
     },
     /// What an operator made of a case.
     Stand {
         case_id: i64,
         standing: Standing,
     },
+    /// A message that takes the place of a case's own.
+    Correct {
+        case_id: i64,
+        correction: Correction,
+    },
+    /// A case goes.
+    Purge(i64),
     /// A deferral that takes the place of whatever is there.
     Replace {
         subscription: String,
@@ -240,7 +251,12 @@ impl Write {
             } => Place::Deferral(subscription.clone(), *seq),
             Self::Pause(pause) => Place::Pause(pause.subscription.clone()),
             Self::Put(place, _) | Self::Insert(place, _) => Place::User(place.clone()),
-            Self::Revise(_) | Self::Audit(_) | Self::Accept(..) | Self::Delete(_) => Place::Other,
+            Self::Correct { .. }
+            | Self::Purge(_)
+            | Self::Revise(_)
+            | Self::Audit(_)
+            | Self::Accept(..)
+            | Self::Delete(_) => Place::Other,
         }
     }
 
@@ -370,11 +386,23 @@ impl Tables {
                 subscription,
                 case,
                 at,
-            } => self.open_case(subscription, case, at),
+                keeps_original,
+            } => self.open_case(subscription, case, at, keeps_original),
             Write::Stand { case_id, standing } => {
                 if let Some(case) = self.cases.get_mut(&case_id) {
                     case.standing = standing;
                 }
+            }
+            Write::Correct {
+                case_id,
+                correction,
+            } => {
+                if let Some(case) = self.cases.get_mut(&case_id) {
+                    case.correction = Some(correction);
+                }
+            }
+            Write::Purge(case_id) => {
+                self.cases.remove(&case_id);
             }
             Write::Replace {
                 subscription,
@@ -428,7 +456,13 @@ impl Tables {
         self.deferrals.insert(place, deferred);
     }
 
-    fn open_case(&mut self, subscription: String, new: NewCase, at: Timestamp) {
+    fn open_case(
+        &mut self,
+        subscription: String,
+        new: NewCase,
+        at: Timestamp,
+        keeps_original: bool,
+    ) {
         let place = (subscription, new.row.seq);
         let first_deferred_at = self.deferrals.get(&place).map(|deferred| deferred.first_at);
         let (subscription, seq) = place;
@@ -437,6 +471,11 @@ impl Tables {
         let first_deferred_at =
             first_deferred_at.or_else(|| before.and_then(|case| case.first_deferred_at));
         let standing = before.map(|case| case.standing.clone().opened_again());
+        let fingerprint = fingerprint(&subscription, &new.row.envelope.message_type, &new.failure);
+        // The first copy is the original: what fails now may be a correction of it.
+        let original = before.map(|case| (case.row.clone(), case.correction.clone()));
+        let original = original.filter(|_| keeps_original);
+        let (row, correction) = original.unwrap_or((new.row, None));
         let before = before.map(|case| (case.case_id, case.first_opened_at));
         let (case_id, first_opened_at) = before.unwrap_or_else(|| {
             self.last_case += 1;
@@ -444,11 +483,12 @@ impl Tables {
         });
         let case = Case {
             key: new.key,
-            fingerprint: fingerprint(&subscription, &new.row.envelope.message_type, &new.failure),
+            fingerprint,
             first_opened_at,
             case_id,
             subscription,
-            row: new.row,
+            row,
+            correction,
             reason: new.reason,
             failure: new.failure,
             spent: new.spent,

@@ -105,6 +105,7 @@ macro_rules! store_suite_cases {
                 clearing_removes_just_that
                 what_was_released_meanwhile_is_neither_overwritten_nor_cleared
                 clearing_rolls_back_too
+                what_is_gone_is_told
                 pages_of_a_key_go_on_after_a_sequence
                 held_keys_count_and_tell_when_the_first_is_due
                 only_a_persons_turn_has_no_time
@@ -128,6 +129,13 @@ macro_rules! store_suite_cases {
                 a_released_message_waits_behind_what_it_waited_behind
                 what_comes_back_is_a_regression
                 giving_up_lets_the_key_go
+            }
+            operate_corrections {
+                a_correction_runs_in_the_originals_place
+                a_correction_that_fails_is_a_case_with_both
+                a_correction_may_be_binary
+                a_correction_that_is_refused_leaves_no_trace
+                a_case_goes_when_nothing_can_need_it
             }
             operate_subscriptions {
                 what_waits_for_a_person_is_due_again

@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod log;
 pub mod log_interleaved;
 pub mod operate;
+pub mod operate_corrections;
 pub mod operate_subscriptions;
 pub mod replay;
 pub mod replay_log;

@@ -347,6 +347,7 @@ pub async fn what_comes_back_is_a_regression<F: Fixture>(fixture: &F) -> CaseRes
         due_at: None,
         replays: 1,
         regressions: 1,
+        corrected_id: None,
     };
     assert_eq!(found.standing, expected);
     assert_eq!(found.reason, "worker_died");

@@ -4,6 +4,7 @@
 //! Everything happens in a database (or a file) made for the bench and removed after it. Figures
 //! are ratios within one run: machines differ, and so does the same machine from hour to hour.
 
+mod cases;
 mod effects;
 mod ground;
 mod idle;
@@ -28,6 +29,8 @@ pub enum BenchCommand {
     Waiting(WaitingArgs),
     /// Processor time of an engine with nothing to do
     Idle(IdleArgs),
+    /// How long operators' questions take while many cases are there
+    Cases(CasesArgs),
 }
 
 /// Options of `bench effects`.
@@ -63,6 +66,14 @@ pub struct IdleArgs {
     pub seconds: u64,
 }
 
+/// Options of `bench cases`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct CasesArgs {
+    /// Cases
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub cases: u32,
+}
+
 /// Measures.
 ///
 /// # Errors
@@ -94,5 +105,6 @@ async fn measure<G: ground::Ground>(
         BenchCommand::Effects(args) => effects::run(ground, output, args).await,
         BenchCommand::Waiting(args) => idle::waiting(ground, output, *args).await,
         BenchCommand::Idle(args) => idle::idle(ground, output, *args).await,
+        BenchCommand::Cases(args) => cases::cases(ground, output, *args).await,
     }
 }

@@ -2,12 +2,14 @@
 
 use clap::Args;
 use onceward_core::Timestamp;
-use onceward_core::store::{ActOnCase, Actor, Case, CaseAction, Cases, Operate, Standing};
+use onceward_core::store::{
+    ActOnCase, Actor, Case, CaseAction, CaseQuery, CaseState, Cases, Operate, Standing,
+};
 use serde_json::{Value, json};
 
 use super::list::rows;
-use super::select::SelectArgs;
-use crate::commands::acting::{ActorArgs, BoundArgs, ConfirmArgs, future, refusal};
+use super::select::{SelectArgs, Selected};
+use crate::commands::acting::{ActorArgs, BoundArgs, ConfirmArgs, future, past, refusal};
 use crate::error::{Code, EXIT_PARTLY, Error};
 use crate::output::{Output, plain};
 use crate::store::Opened;
@@ -108,6 +110,26 @@ pub struct EndArgs {
     by: ActorArgs,
 }
 
+/// Options of `quarantine purge`.
+#[derive(Debug, Args)]
+pub struct PurgeArgs {
+    /// Only cases opened last before then: a moment, or so long ago (90days)
+    #[arg(long, value_name = "WHEN", value_parser = past)]
+    older_than: Timestamp,
+    /// Only cases of this subscription
+    #[arg(long, value_name = "NAME")]
+    subscription: Option<String>,
+    /// How many.
+    #[command(flatten)]
+    bound: BoundArgs,
+    /// Meant?
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+    /// Who.
+    #[command(flatten)]
+    by: ActorArgs,
+}
+
 pub(super) async fn assign<S: Cases + Operate>(
     opened: Opened<'_, S>,
     output: Output,
@@ -182,6 +204,28 @@ pub(super) async fn waive<S: Cases + Operate>(
     end(opened, output, args, CaseAction::Waive).await
 }
 
+/// Cases that are over, the oldest ones up to the bound.
+pub(super) async fn purge<S: Cases + Operate>(
+    opened: Opened<'_, S>,
+    output: Output,
+    args: &PurgeArgs,
+) -> Result<(), Error> {
+    let query = CaseQuery {
+        subscription: args.subscription.as_deref(),
+        states: &[CaseState::Replayed, CaseState::Discarded, CaseState::Waived],
+        opened_before: Some(args.older_than),
+        rows_max: args.bound.max,
+        ..CaseQuery::default()
+    };
+    let cases = opened.check(opened.store.cases(query).await)?;
+    let selected = Selected {
+        cases,
+        missing: Vec::new(),
+    };
+    let action = CaseAction::Purge;
+    end_selected(opened, output, selected, action, &args.confirm, &args.by).await
+}
+
 /// What cannot be taken back: shows what it is about, asks, and does it as long as the cases stand
 /// as they were shown.
 async fn end<S: Cases + Operate>(
@@ -190,15 +234,33 @@ async fn end<S: Cases + Operate>(
     args: &EndArgs,
     action: CaseAction<'_>,
 ) -> Result<(), Error> {
-    let who = args.by.who();
-    let by = args.by.actor(&who);
-    if action != CaseAction::Release {
-        by.check_reason().map_err(|refusal| {
-            let verb = action.as_str();
-            Error::new(Code::ActionRefused, format!("{verb}: {refusal} (--why)"))
-        })?;
-    }
+    check_reason(&args.by, action)?;
     let selected = args.select.select(opened, args.bound.max).await?;
+    end_selected(opened, output, selected, action, &args.confirm, &args.by).await
+}
+
+fn check_reason(by: &ActorArgs, action: CaseAction<'_>) -> Result<(), Error> {
+    let who = by.who();
+    let checked = match action {
+        CaseAction::Release => by.actor(&who).check(),
+        _ => by.actor(&who).check_reason(),
+    };
+    checked.map_err(|refusal| {
+        let verb = action.as_str();
+        Error::new(Code::ActionRefused, format!("{verb}: {refusal} (--why)"))
+    })
+}
+
+async fn end_selected<S: Operate>(
+    opened: Opened<'_, S>,
+    output: Output,
+    selected: Selected,
+    action: CaseAction<'_>,
+    confirm: &ConfirmArgs,
+    by: &ActorArgs,
+) -> Result<(), Error> {
+    check_reason(by, action)?;
+    let who = by.who();
     if !selected.cases.is_empty() {
         let count = selected.cases.len();
         let cases = if count == 1 { "case" } else { "cases" };
@@ -206,9 +268,9 @@ async fn end<S: Cases + Operate>(
             output.say(&rows(&selected.cases).to_string());
         }
         let question = format!("{} {count} {cases}?", action.as_str());
-        args.confirm.ask(output, &question)?;
+        confirm.ask(output, &question)?;
     }
-    let mut task = Task::new(action, by, selected.missing);
+    let mut task = Task::new(action, by.actor(&who), selected.missing);
     task.as_shown = true;
     task.run(opened, output, &selected.cases).await
 }

@@ -6,10 +6,11 @@ use onceward_core::store::{Case, Cases};
 use serde_json::{Value, json};
 
 use super::FilterArgs;
-use super::show::{attempts, case_json};
+use super::Surroundings;
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, plain, table};
 use crate::store::Opened;
+use onceward_console::view::{CaseView, attempts};
 
 /// Options of `quarantine list`.
 #[derive(Debug, Args)]
@@ -30,12 +31,23 @@ pub(super) async fn list<S: Cases>(
     opened: Opened<'_, S>,
     output: Output,
     args: &ListArgs,
+    surroundings: &Surroundings<'_>,
 ) -> Result<(), Error> {
     let states = args.filter.states();
     let query = args.filter.query(&states, args.after, args.limit);
     let cases = opened.check(opened.store.cases(query).await)?;
     if output.is_json() {
-        let items: Vec<Value> = cases.iter().map(|case| case_json(case, false)).collect();
+        let now = now();
+        let items = cases.iter().map(|case| {
+            let sensitivity = surroundings.sensitivity(output, &case.row.envelope.message_type);
+            let view = CaseView {
+                case,
+                sensitivity: &sensitivity,
+                now,
+            };
+            view.json()
+        });
+        let items: Vec<Value> = items.collect();
         return output.json(&json!({ "cases": items }));
     }
     if cases.is_empty() {

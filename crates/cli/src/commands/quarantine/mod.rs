@@ -1,23 +1,31 @@
 //! `onceward quarantine`.
 
 mod act;
+mod correct;
 mod groups;
 mod list;
+mod reveal;
 mod select;
 mod show;
+mod surroundings;
 
 use clap::Subcommand;
 use onceward_core::store::{Cases, Operate};
 
+use crate::cli::Global;
 use crate::error::Error;
 use crate::output::Output;
 use crate::store::Opened;
 
-pub use act::{AckArgs, AssignArgs, DueArgs, EndArgs, NoteArgs, ReleaseArgs};
+pub use act::{AckArgs, AssignArgs, DueArgs, EndArgs, NoteArgs, PurgeArgs, ReleaseArgs};
+pub use correct::CorrectArgs;
 pub use groups::GroupsArgs;
 pub use list::ListArgs;
+pub use reveal::RevealArgs;
 pub use select::{FilterArgs, SelectArgs};
 pub use show::ShowArgs;
+
+use surroundings::Surroundings;
 
 /// What to do with cases.
 #[derive(Debug, Subcommand)]
@@ -26,8 +34,12 @@ pub enum QuarantineCommand {
     List(ListArgs),
     /// Count cases by their cause
     Groups(GroupsArgs),
-    /// Show one case with its history; payload, attributes and details of errors only with --reveal
+    /// Show one case with its history, without what is sensitive
     Show(ShowArgs),
+    /// Show one case with its payload and all that is hidden elsewhere; is recorded, and needs --why
+    Reveal(RevealArgs),
+    /// Put another payload in the place of one that cannot be handled; needs --why
+    Correct(CorrectArgs),
     /// Make somebody responsible for cases
     Assign(AssignArgs),
     /// Say that you are on it
@@ -42,6 +54,8 @@ pub enum QuarantineCommand {
     Discard(EndArgs),
     /// Say that messages are not needed, because somebody saw to it otherwise; needs --why
     Waive(EndArgs),
+    /// Remove old cases that are over and that the log has forgotten; needs --why
+    Purge(PurgeArgs),
 }
 
 /// Runs a command on cases.
@@ -51,12 +65,20 @@ pub enum QuarantineCommand {
 pub async fn run<S: Cases + Operate>(
     opened: Opened<'_, S>,
     output: Output,
+    global: &Global,
     command: &QuarantineCommand,
 ) -> Result<(), Error> {
+    let surroundings = Surroundings::new(global);
     match command {
-        QuarantineCommand::List(args) => list::list(opened, output, args).await,
+        QuarantineCommand::List(args) => list::list(opened, output, args, &surroundings).await,
         QuarantineCommand::Groups(args) => groups::groups(opened, output, args).await,
-        QuarantineCommand::Show(args) => show::show(opened, output, args).await,
+        QuarantineCommand::Show(args) => show::show(opened, output, args, &surroundings).await,
+        QuarantineCommand::Reveal(args) => {
+            reveal::reveal(opened, output, args, &surroundings).await
+        }
+        QuarantineCommand::Correct(args) => {
+            correct::correct(opened, output, args, &surroundings).await
+        }
         QuarantineCommand::Assign(args) => act::assign(opened, output, args).await,
         QuarantineCommand::Ack(args) => act::acknowledge(opened, output, args).await,
         QuarantineCommand::Note(args) => act::note(opened, output, args).await,
@@ -64,5 +86,6 @@ pub async fn run<S: Cases + Operate>(
         QuarantineCommand::Release(args) => act::release(opened, output, args).await,
         QuarantineCommand::Discard(args) => act::discard(opened, output, args).await,
         QuarantineCommand::Waive(args) => act::waive(opened, output, args).await,
+        QuarantineCommand::Purge(args) => act::purge(opened, output, args).await,
     }
 }

@@ -9,7 +9,11 @@ use crate::error::{Code, EXIT_USAGE, Error};
 use crate::store::Opened;
 
 /// States of cases that are not over.
-const LIVE: [CaseState; 2] = [CaseState::Open, CaseState::Acknowledged];
+const LIVE: [CaseState; 3] = [
+    CaseState::Open,
+    CaseState::Acknowledged,
+    CaseState::Corrected,
+];
 
 /// What cases are.
 #[derive(Debug, Default, Args)]

@@ -14,7 +14,14 @@ pub(super) fn subscriptions<S: Store>(config: &Config) -> Result<Vec<Subscriptio
     let pushes = config.pushes.iter();
     pushes
         .filter_map(|(name, push)| Some((contracts.get(name)?, push)))
-        .map(|(contract, push)| subscription(contract, push))
+        .map(|(contract, push)| {
+            let mut subscription = subscription(contract, push)?;
+            for name in &contract.types {
+                let rules = config.payloads.get(name).cloned().unwrap_or_default();
+                subscription = subscription.sensitivity(name, rules.sensitivity);
+            }
+            Ok(subscription)
+        })
         .collect()
 }
 

@@ -1,5 +1,6 @@
 //! The listener.
 
+use std::collections::BTreeMap;
 use std::future::IntoFuture as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use onceward::{EngineState, Outbox};
-use onceward_console::{Access, Console, StoreGate, check_exposure};
+use onceward_console::{Access, Console, Payloads, StoreDesk, StoreGate, check_exposure};
+use onceward_core::Payload;
+use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, PayloadRules};
 use crate::error::{Code, Error};
 
 /// The tokens.
@@ -54,6 +57,7 @@ pub(super) fn router<S: Store>(
     stopping: Arc<AtomicBool>,
 ) -> Router {
     let outbox = Outbox::new(store.clone());
+    let desk = StoreDesk(store.clone());
     let gate = StoreGate::new(store)
         .engine(move || pulse(&state.borrow(), stopping.load(Ordering::SeqCst)))
         .doorbell(move || outbox.ring());
@@ -64,11 +68,28 @@ pub(super) fn router<S: Store>(
         own.to_string()
     };
     Console::new(gate)
+        .desk(desk)
+        .payloads(ConfiguredPayloads(config.payloads.clone()))
         .access(access)
         .hosts(config.http.hosts.iter().cloned().chain([own]))
         .types(config.contract.messages.keys().cloned())
         .body_bytes_max(config.http.body_bytes_max)
         .router()
+}
+
+/// What the configuration says of payloads.
+struct ConfiguredPayloads(BTreeMap<String, PayloadRules>);
+
+impl Payloads for ConfiguredPayloads {
+    fn sensitivity(&self, message_type: &str) -> Sensitivity {
+        let rules = self.0.get(message_type);
+        rules.map_or_else(Sensitivity::default, |rules| rules.sensitivity.clone())
+    }
+
+    fn check(&self, message_type: &str, payload: &Payload) -> Result<(), Vec<String>> {
+        let rules = self.0.get(message_type);
+        rules.map_or(Ok(()), |rules| rules.check(payload))
+    }
 }
 
 /// Whether the engine is fit for work, or why not.

@@ -1,0 +1,1 @@
+DELETE FROM onceward_case WHERE case_id = ?1

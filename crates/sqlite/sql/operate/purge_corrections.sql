@@ -1,0 +1,1 @@
+DELETE FROM onceward_correction WHERE case_id = ?1
