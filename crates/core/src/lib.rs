@@ -20,6 +20,7 @@
 //! | [`breaker`] | when a dependency counts as away |
 //! | [`concurrency`] | how much a dependency can take at once |
 //! | [`coalesce`] | how large a batch is, and how a failed one is taken apart |
+//! | [`version`] | versions of aggregates: behind, next, over a gap |
 //! | [`store`] | the seams to a database |
 
 pub mod breaker;
@@ -39,6 +40,7 @@ pub mod position;
 pub mod retry;
 pub mod store;
 mod timestamp;
+pub mod version;
 
 pub use envelope::{Envelope, Payload, Row};
 pub use failure::{Class, Failure, FailureRecord};

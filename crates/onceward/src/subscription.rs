@@ -10,6 +10,7 @@ use onceward_core::contract::{
     Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
 };
 use onceward_core::store::{Start, Store};
+use onceward_core::version::VersionPolicy;
 use onceward_core::{Identity, RetryPolicy};
 
 use crate::handler::{
@@ -59,6 +60,8 @@ pub struct Subscription<S: Store> {
     pub(crate) contract: SubscriptionContract,
     pub(crate) handlers: BTreeMap<String, Handler<S>>,
     pub(crate) messages: BTreeMap<String, MessageContract>,
+    /// The aggregates of typed messages, by message type.
+    pub(crate) aggregates: BTreeMap<String, String>,
     pub(crate) coalesce: bool,
 }
 
@@ -69,6 +72,7 @@ impl<S: Store> Clone for Subscription<S> {
             contract: self.contract.clone(),
             handlers: self.handlers.clone(),
             messages: self.messages.clone(),
+            aggregates: self.aggregates.clone(),
             coalesce: self.coalesce,
         }
     }
@@ -82,6 +86,7 @@ impl<S: Store> Subscription<S> {
             contract: SubscriptionContract::new(name, &[], semantics),
             handlers: BTreeMap::new(),
             messages: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
             coalesce: true,
         }
     }
@@ -100,7 +105,7 @@ impl<S: Store> Subscription<S> {
         F: for<'x> EffectFn<'x, S, M> + 'static,
     {
         let handler = Handler::Local(Arc::new(Effect(handler, PhantomData::<fn(M)>)));
-        self.route(M::TYPE.to_owned(), handler)
+        self.typed::<M>().route(M::TYPE.to_owned(), handler)
     }
 
     /// Many messages with one call, in the effect transaction.
@@ -111,16 +116,15 @@ impl<S: Store> Subscription<S> {
         F: for<'x> BatchFn<'x, S, M> + 'static,
     {
         let handler = Handler::Batch(Arc::new(BatchEffect(handler, PhantomData::<fn(M)>)));
-        self.route(M::TYPE.to_owned(), handler)
+        self.typed::<M>().route(M::TYPE.to_owned(), handler)
     }
 
     /// An effect outside the database.
     #[must_use]
     pub fn call<C: Call<S>>(self, call: C) -> Self {
-        self.route(
-            <C::Message as Message>::TYPE.to_owned(),
-            Handler::Call(Arc::new(TypedCall(call))),
-        )
+        let handler = Handler::Call(Arc::new(TypedCall(call)));
+        let message_type = <C::Message as Message>::TYPE.to_owned();
+        self.typed::<C::Message>().route(message_type, handler)
     }
 
     /// Hands messages of these types on as they are.
@@ -157,6 +161,12 @@ impl<S: Store> Subscription<S> {
         self
     }
 
+    fn typed<M: Message>(mut self) -> Self {
+        self.aggregates
+            .insert(M::TYPE.to_owned(), M::AGGREGATE_TYPE.to_owned());
+        self
+    }
+
     fn route(mut self, message_type: String, handler: Handler<S>) -> Self {
         if !self.contract.types.contains(&message_type) {
             self.contract.types.push(message_type.clone());
@@ -170,6 +180,7 @@ impl<S: Store> Subscription<S> {
     pub fn owns<M: Message>(mut self) -> Self {
         let command = MessageContract {
             kind: Kind::Command,
+            aggregate: Some(M::AGGREGATE_TYPE.to_owned()),
             ..MessageContract::default()
         };
         self.messages.insert(M::TYPE.to_owned(), command);
@@ -188,6 +199,13 @@ impl<S: Store> Subscription<S> {
     #[must_use]
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.contract.retry = retry;
+        self
+    }
+
+    /// Checks the versions of aggregates: one that is behind is refused, and a gap waits or passes.
+    #[must_use]
+    pub fn versions(mut self, versions: VersionPolicy) -> Self {
+        self.contract.versions = Some(versions);
         self
     }
 

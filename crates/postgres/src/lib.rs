@@ -33,6 +33,7 @@ mod session;
 pub mod snapshot;
 mod status;
 mod upkeep;
+mod versions;
 mod waiting;
 
 pub use append::{Parameter, append_statement};

@@ -25,6 +25,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ),
     ("room", include_str!("../migrations/0003_room.sql")),
     ("operate", include_str!("../migrations/0004_operate.sql")),
+    ("order", include_str!("../migrations/0006_order.sql")),
 ];
 
 const KNOWN: u32 = MIGRATIONS.len() as u32;

@@ -266,6 +266,7 @@ fn read_backlog(
             held: count("held")?,
             running: count("running")?,
             operator: count("operator")?,
+            gap: count("gap")?,
         },
         oldest_deferred_at: counts
             .try_get::<Option<i64>, _>("oldest_deferred_at")?

@@ -45,6 +45,7 @@ mod row;
 mod schema;
 mod status;
 mod upkeep;
+mod versions;
 mod watch;
 mod writer;
 

@@ -43,9 +43,10 @@ const RENAMES: [&str; 7] = [
 ];
 
 /// Name and statements of each version, in order from 1.
-const MIGRATIONS: [(&str, &str); 2] = [
+const MIGRATIONS: [(&str, &str); 3] = [
     ("tables", include_str!("../migrations/0001_tables.sql")),
     ("operate", include_str!("../migrations/0002_operate.sql")),
+    ("order", include_str!("../migrations/0004_order.sql")),
 ];
 
 const PING_WAIT: Duration = Duration::from_secs(5);

@@ -274,6 +274,7 @@ fn backlog(
             held: count("held")?,
             running: count("running")?,
             operator: count("operator")?,
+            gap: count("gap")?,
         },
         oldest_deferred_at: oldest_deferred_at.map(Timestamp::from_micros),
         quarantined: count("quarantined")?,

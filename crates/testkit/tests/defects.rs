@@ -29,6 +29,8 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::ReleasedWithOldBudget => "operate::a_released_message_is_first_of_its_key_again",
         Defect::CopyForgotten => "operate_subscriptions::a_released_message_outlives_its_row",
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
+        Defect::LastRecordedVersion => "versions::the_highest_version_is_the_last_one",
+        Defect::VersionsNotAsked => "versions::a_key_gives_the_versions_asked_for",
         _ => "a case for a defect that is new here",
     }
 }

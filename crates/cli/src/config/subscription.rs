@@ -5,6 +5,7 @@ use std::path::Path;
 use onceward_core::Identity;
 use onceward_core::contract::{OnPoison, Order, Semantics, SubscriptionContract};
 use onceward_core::store::Start;
+use onceward_core::version::{Gaps, VersionPolicy};
 
 use super::fault::FaultCode;
 use super::reader::Section;
@@ -36,6 +37,7 @@ pub(super) fn read(
     if let Some(push) = &push {
         leave_time(&section, &mut contract, push);
     }
+    contract.versions = versions(&section);
     retry(&section, &mut contract);
     breaker(&section, &mut contract);
     contract.start = start(&section);
@@ -127,6 +129,27 @@ fn leave_time(section: &Section<'_>, contract: &mut SubscriptionContract, push: 
         section.fault(FaultCode::Contract, &place, message);
     }
     contract.timeout_ms = needed_ms;
+}
+
+/// Versions of aggregates. What follows a gap is said only where they are checked.
+fn versions(section: &Section<'_>) -> Option<VersionPolicy> {
+    let checks = section.choice("versions", &[("check", true), ("ignore", false)]);
+    let gaps = section.choice("gaps", &[("pass", Gaps::Pass), ("wait", Gaps::Wait)]);
+    let limit_ms = section.duration_ms("gap_limit", "gap_limit_ms");
+    if checks == Some(true) {
+        let default = VersionPolicy::default();
+        return Some(VersionPolicy {
+            gaps: gaps.unwrap_or(default.gaps),
+            gap_limit_ms: limit_ms.unwrap_or(default.gap_limit_ms),
+        });
+    }
+    let unused = ["gaps", "gap_limit", "gap_limit_ms"];
+    if let Some(key) = unused.into_iter().find(|key| section.has(key)) {
+        let place = section.findings.place_of(&section.path_of(key));
+        let message = format!("{key} says nothing without versions = \"check\"");
+        section.fault(FaultCode::Contract, &place, message);
+    }
+    None
 }
 
 fn retry(section: &Section<'_>, contract: &mut SubscriptionContract) {

@@ -28,6 +28,8 @@ pub struct Work {
     /// Somebody released it from its case and it has not run since. An earlier attempt may have had
     /// its effect outside the database; where nobody can look, the person's word counts.
     pub is_released: bool,
+    /// It waits for an earlier version, was tried before, and nothing that it waits for is stored.
+    pub is_alone: bool,
     /// The last failure, if any.
     pub failure: Option<FailureRecord>,
 }
@@ -162,6 +164,8 @@ pub enum Command {
         slot: u16,
         /// Only messages with a sequence above this.
         after_seq: u64,
+        /// Only versions of this message's aggregate, up to this one.
+        versions_to: Option<(Arc<Row>, i64)>,
         /// Most rows.
         rows_max: u32,
     },

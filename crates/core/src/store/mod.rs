@@ -18,6 +18,7 @@ mod operate;
 mod schema;
 mod status;
 mod upkeep;
+mod versions;
 
 pub use crate::case::{Actor, CaseAction, CaseState, Standing};
 pub use acceptance::{AcceptRequest, Acceptance, Accepted};
@@ -40,6 +41,7 @@ pub use status::{
     Status,
 };
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};
+pub use versions::{LastVersions, Versions};
 
 /// What went wrong in a store, by what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,11 +160,31 @@ impl StdError for StoreError {
 
 /// Everything an engine needs.
 pub trait Store:
-    Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
+    Log
+    + Lanes
+    + Effects
+    + Versions
+    + Deferrals
+    + Cases
+    + Operate
+    + Acceptance
+    + Status
+    + Upkeep
+    + Schema
 {
 }
 
 impl<S> Store for S where
-    S: Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
+    S: Log
+        + Lanes
+        + Effects
+        + Versions
+        + Deferrals
+        + Cases
+        + Operate
+        + Acceptance
+        + Status
+        + Upkeep
+        + Schema
 {
 }

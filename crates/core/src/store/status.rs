@@ -28,7 +28,7 @@ pub enum MessageState {
     Pending,
     /// Off the hot path for now.
     Deferred {
-        /// Why: `retry`, `held`, `running` or `operator`.
+        /// Why: `retry`, `held`, `running`, `operator` or `gap`.
         kind: String,
         /// When it is due.
         due_at: Option<Timestamp>,
@@ -105,6 +105,8 @@ pub struct DeferredCounts {
     pub running: u64,
     /// Waiting for a person.
     pub operator: u64,
+    /// Waiting for an earlier version of their aggregate.
+    pub gap: u64,
 }
 
 /// A lane and who works on it.

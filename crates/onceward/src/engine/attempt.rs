@@ -1,14 +1,15 @@
 //! One attempt at a piece of a batch: one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use onceward_core::coalesce::Piece;
 use onceward_core::contract::Semantics;
-use onceward_core::dispatcher::{Fate, Work};
+use onceward_core::dispatcher::{Blocked, Fate, Work};
 use onceward_core::disposition::decide;
 use onceward_core::store::{Begin, End, Mark, Settle, Store, StoreError, StoreErrorKind};
+use onceward_core::version::Course;
 use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
 use tokio::time::Instant;
 
@@ -16,6 +17,7 @@ use super::execute::{Executor, Ran, Stop, attempt_of, rejection_of};
 use super::runner::Runtime;
 use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
+use super::versions::Versions;
 use super::witness::Part;
 use crate::context::Context;
 use crate::digest::digest_of;
@@ -46,9 +48,10 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     careful_until: usize,
     /// Messages whose identity was seen before.
     seen: BTreeMap<usize, Seen>,
-    pub(super) blocked: BTreeSet<&'w str>,
-    /// Those of the blocked keys that were blocked since the open savepoint.
-    blocked_since: Vec<&'w str>,
+    versions: Versions,
+    pub(super) blocked: Blocked<'w>,
+    /// The same when the open savepoint was set.
+    blocked_before: Blocked<'w>,
     pub(super) draft: Draft,
 }
 
@@ -67,7 +70,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         works: &'w [Work],
         piece: &'e Piece,
         savepoint_every: u32,
-        blocked: BTreeSet<&'w str>,
+        blocked: Blocked<'w>,
     ) -> Self {
         Self {
             executor,
@@ -81,8 +84,9 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             checkpoint: None,
             careful_until: 0,
             seen: BTreeMap::new(),
+            versions: Versions::default(),
             blocked,
-            blocked_since: Vec::new(),
+            blocked_before: Blocked::default(),
             draft: Draft::default(),
         }
     }
@@ -182,6 +186,10 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             };
             self.seen.insert(index, seen);
         }
+        let range = self.piece.range.clone();
+        let new = range.filter(|index| !self.seen.contains_key(index));
+        let works = new.map(|index| &self.works[index]);
+        self.versions = self.executor.versions_of(tx, works).await?;
         Ok(())
     }
 
@@ -209,11 +217,14 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             self.executor
                 .case(work, reason, record, spent, &mut self.draft)
         };
-        if fate != Fate::Finished {
-            let key = self.executor.key_of(work);
-            self.blocked.insert(key);
-            self.blocked_since.push(key);
-        }
+        self.put_down(index, fate);
+    }
+
+    /// Notes a fate, and what it means for those behind.
+    fn put_down(&mut self, index: usize, fate: Fate) {
+        let work = &self.works[index];
+        let key = self.executor.key_of(work);
+        self.blocked.ended(key, &work.row, &fate);
         self.draft.fates.push((index, fate));
     }
 
@@ -221,12 +232,18 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
     /// returns where to go on.
     async fn step(&mut self, cx: &mut Context<S>, at: usize) -> Result<usize, StepFailed> {
         let work = &self.works[at];
-        if self.blocked.contains(self.executor.key_of(work)) {
+        if self.blocked.holds(self.executor.key_of(work), &work.row) {
             self.draft.fates.push((at, Fate::Returned));
             return Ok(at + 1);
         }
         if let Some(seen) = self.seen.get(&at).copied() {
             self.settle_seen(at, seen);
+            return Ok(at + 1);
+        }
+        let course = self.versions.course(work);
+        let executor = self.executor;
+        if let Some(fate) = executor.put_aside(work, course, &mut self.draft) {
+            self.put_down(at, fate);
             return Ok(at + 1);
         }
         let message_type = &work.row.envelope.message_type;
@@ -263,15 +280,19 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
     }
 
-    /// New messages of one type from `at` on, without a gap.
+    /// New messages of one type from `at` on that may be applied one after the other.
     fn run_of_type(&self, at: usize) -> Range<usize> {
         let message_type = &self.works[at].row.envelope.message_type;
+        let mut ahead = self.versions.clone();
         let end = (at..self.piece.range.end)
             .find(|i| {
                 let work = &self.works[*i];
-                work.row.envelope.message_type != *message_type
+                let is_over = work.row.envelope.message_type != *message_type
                     || self.seen.contains_key(i)
-                    || self.blocked.contains(self.executor.key_of(work))
+                    || self.blocked.holds(self.executor.key_of(work), &work.row)
+                    || ahead.course(work) != Course::Apply;
+                ahead.applied(&work.row);
+                is_over
             })
             .unwrap_or(self.piece.range.end);
         at..end
@@ -291,7 +312,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
         self.mark(cx, Mark::Set).await?;
         self.checkpoint = Some(Checkpoint::of(at, &self.draft, &cx.outgoing));
-        self.blocked_since.clear();
+        self.blocked_before = self.blocked.clone();
         Ok(())
     }
 
@@ -302,6 +323,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
 
     fn succeed(&mut self, index: usize, ending: Ending, reply: Reply) {
         let work = &self.works[index];
+        self.versions.applied(&work.row);
         // At most once, the row was written before.
         if self.runtime().contract.semantics == Semantics::EffectOnce {
             let entry = self.executor.entry(work, ending, reply);
@@ -336,9 +358,8 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         };
         self.mark(cx, Mark::RollBack).await?;
         checkpoint.restore(&mut self.draft, &mut cx.outgoing);
-        for key in self.blocked_since.drain(..) {
-            self.blocked.remove(key);
-        }
+        self.versions.restore(&self.draft.entries);
+        self.blocked = self.blocked_before.clone();
         if checkpoint.at < index {
             // The others since then run again, each under a savepoint of its own.
             self.careful_until = index + 1;
@@ -349,8 +370,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         let disposition = decide(retry, work.spent, &failure, false, fastrand::u64(..));
         let executor = self.executor;
         let fate = executor.disposed(work, &failure, disposition, &mut self.draft);
-        self.blocked.insert(executor.key_of(work));
-        self.draft.fates.push((index, fate));
+        self.put_down(index, fate);
         Ok(index + 1)
     }
 

@@ -1,6 +1,5 @@
 //! Effect transactions: handler, follow-up messages and ledger rows in one commit.
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use futures_util::FutureExt;
 use onceward_core::case::AT_MOST_ONCE_FAILED;
 use onceward_core::coalesce::{Piece, PieceEnd, Plan};
 use onceward_core::contract::{OnPoison, Order, Semantics};
-use onceward_core::dispatcher::{Batch, Fate, Pace, Work};
+use onceward_core::dispatcher::{Batch, Blocked, Fate, Pace, Work};
 use onceward_core::disposition::{Disposition, after_death, decide};
 use onceward_core::store::{
     Begin, Deferral, DeferralKind, End, Known, Lease, NewCase, Settle, Store, StoreError,
@@ -137,19 +136,15 @@ impl<S: Store> Executor<S> {
         tally: &mut Tally,
     ) -> Result<(), Stop> {
         // Keys whose message was deferred or quarantined in this batch: what follows goes back.
-        let mut blocked = BTreeSet::new();
+        let mut blocked = Blocked::default();
         while let Some(piece) = plan.next_piece() {
             let end = if piece.is_single() {
                 let index = piece.range.start;
                 let work = &works[index];
-                if !blocked.contains(self.key_of(work)) {
+                let key = self.key_of(work);
+                if !blocked.holds(key, &work.row) {
                     self.run_single(works, index, tally).await?;
-                    if matches!(
-                        tally.fates[index],
-                        Fate::Deferred(_) | Fate::Quarantined { .. }
-                    ) {
-                        blocked.insert(self.key_of(work));
-                    }
+                    blocked.ended(key, &work.row, &tally.fates[index]);
                 }
                 PieceEnd::Settled
             } else {
@@ -462,7 +457,7 @@ impl<S: Store> Executor<S> {
         let piece = Piece {
             range: index..index + 1,
         };
-        let mut blocked = BTreeSet::new();
+        let mut blocked = Blocked::default();
         self.run_piece(works, &piece, 0, &mut blocked, tally)
             .await
             .map(|_| ())
@@ -508,6 +503,7 @@ impl<S: Store> Executor<S> {
             ending,
             result,
             aggregate_version: work.row.envelope.aggregate_version,
+            aggregate: self.aggregate_of(&work.row),
         }
     }
 
@@ -517,7 +513,7 @@ impl<S: Store> Executor<S> {
         works: &'w [Work],
         piece: &Piece,
         savepoint_every: u32,
-        blocked: &mut BTreeSet<&'w str>,
+        blocked: &mut Blocked<'w>,
         tally: &mut Tally,
     ) -> Result<PieceEnd, Stop> {
         let mut tries = 0;

@@ -12,6 +12,7 @@
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
 //! | `upkeep` | retention, now and then |
+//! | `versions` | whether a message's version may be applied |
 //! | `witness` | who sees user code being run, in tests |
 
 mod again;
@@ -30,6 +31,7 @@ mod suspects;
 mod tally;
 mod upkeep;
 mod verdict;
+mod versions;
 mod witness;
 
 use std::collections::BTreeMap;
@@ -190,10 +192,12 @@ impl<S: Store> EngineBuilder<S> {
                     .insert(message_type.clone(), message.clone());
             }
             for message_type in &subscription.contract.types {
-                contract
+                let message = contract
                     .messages
                     .entry(message_type.clone())
                     .or_insert_with(MessageContract::default);
+                let aggregate = subscription.aggregates.get(message_type);
+                message.aggregate = message.aggregate.take().or(aggregate.cloned());
             }
             let name = subscription.contract.name.clone();
             contract

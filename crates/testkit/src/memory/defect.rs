@@ -49,11 +49,15 @@ pub enum Defect {
     CopyForgotten,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// The last version of an aggregate is the one recorded last, and not the highest.
+    LastRecordedVersion,
+    /// Asked for some versions of an aggregate, a key gives all that is deferred.
+    VersionsNotAsked,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -76,5 +80,7 @@ impl Defect {
         Self::ReleasedWithOldBudget,
         Self::CopyForgotten,
         Self::PausesCount,
+        Self::LastRecordedVersion,
+        Self::VersionsNotAsked,
     ];
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use onceward_core::store::{
     Case, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey, StoreError, StoreErrorKind,
 };
+use onceward_core::version::is_same;
 
 use super::writes::Deferred;
 use super::{Defect, MemoryStore, Operation};
@@ -37,23 +38,7 @@ impl Deferrals for MemoryStore {
         self.enter(Operation::Deferrals).await?;
         let now = self.shared.clock.now();
         let state = self.shared.state();
-        let mut found: Vec<&Deferred> = state
-            .tables
-            .deferrals
-            .iter()
-            .filter(|((subscription, seq), deferred)| {
-                subscription == request.subscription
-                    && *seq > request.after_seq
-                    && deferred.slot == request.slot
-                    && deferred.key == request.key
-            })
-            .map(|(_, deferred)| deferred)
-            .collect();
-        if self.shared.has(Defect::DeferralsUnordered) {
-            found.sort_by_key(|deferred| deferred.written);
-        }
-        let rows = found.into_iter().take(request.rows_max as usize);
-        rows.map(|deferred| {
+        let row_of = |deferred: &Deferred| {
             let copy = || {
                 let mut cases = state.tables.cases.values();
                 let is_its = |case: &&Case| {
@@ -66,11 +51,42 @@ impl Deferrals for MemoryStore {
                 true => row,
                 false => row.or_else(copy),
             };
-            let row = row.cloned().ok_or_else(|| {
+            row.cloned().ok_or_else(|| {
                 let found = format!("row {} of a deferral is not in the log", deferred.seq);
                 let action = Operation::Deferrals.action();
                 StoreError::found(StoreErrorKind::Other, action, found)
-            })?;
+            })
+        };
+        let versions_to = request
+            .versions_to
+            .filter(|_| !self.shared.has(Defect::VersionsNotAsked));
+        let is_wanted = |deferred: &Deferred| {
+            versions_to.is_none_or(|(of, to)| {
+                row_of(deferred).is_ok_and(|row| {
+                    is_same(&row.envelope, &of.envelope)
+                        && row.envelope.aggregate_version <= Some(to)
+                })
+            })
+        };
+        let mut found: Vec<&Deferred> = state
+            .tables
+            .deferrals
+            .iter()
+            .filter(|((subscription, seq), deferred)| {
+                subscription == request.subscription
+                    && *seq > request.after_seq
+                    && deferred.slot == request.slot
+                    && deferred.key == request.key
+                    && is_wanted(deferred)
+            })
+            .map(|(_, deferred)| deferred)
+            .collect();
+        if self.shared.has(Defect::DeferralsUnordered) {
+            found.sort_by_key(|deferred| deferred.written);
+        }
+        let rows = found.into_iter().take(request.rows_max as usize);
+        rows.map(|deferred| {
+            let row = row_of(deferred)?;
             Ok(DeferredRow {
                 row,
                 kind: deferred.kind,

@@ -47,6 +47,7 @@ mod schema;
 mod state;
 mod status;
 mod upkeep;
+mod versions;
 mod writes;
 
 pub use connection::{MemoryConnection, MemoryError, MemoryTx};

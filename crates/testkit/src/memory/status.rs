@@ -192,6 +192,7 @@ fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp
         DeferralKind::Held => counts.held += 1,
         DeferralKind::Running => counts.running += 1,
         DeferralKind::Operator => counts.operator += 1,
+        DeferralKind::Gap => counts.gap += 1,
     }
     let oldest = backlog.oldest_deferred_at.unwrap_or(first_at);
     backlog.oldest_deferred_at = Some(oldest.min(first_at));

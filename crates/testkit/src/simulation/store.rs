@@ -275,6 +275,19 @@ pub(super) fn commit_unknown() -> StoreError {
     StoreError::found(kind, "commit", "simulated: answer lost")
 }
 
+impl Versions for SimStore {
+    async fn last_versions(
+        &self,
+        tx: &mut SimTx,
+        request: LastVersions<'_>,
+    ) -> Result<Vec<Option<i64>>, StoreError> {
+        self.before("last_versions").await?;
+        let last = self.inner.last_versions(tx.memory(), request).await?;
+        self.after("last_versions").await?;
+        Ok(last)
+    }
+}
+
 impl Lanes for SimStore {
     async fn join(&self, request: Join<'_>) -> Result<Lease, StoreError> {
         self.before("join").await?;

@@ -58,6 +58,7 @@ macro_rules! store_suite_cases {
                 an_operation_is_known_whenever_it_comes_again
                 a_sequence_is_an_identity
                 two_at_once_are_one_effect
+                every_ending_comes_back
                 a_rollback_lets_the_other_have_it
             }
             effects {
@@ -160,6 +161,15 @@ macro_rules! store_suite_cases {
                 subscriptions_are_listed_in_order
                 a_new_era_refuses_old_positions
                 the_store_answers
+            }
+            versions {
+                the_highest_version_is_the_last_one
+                versions_of_others_do_not_count
+                a_transaction_sees_the_versions_that_it_recorded
+                rows_without_an_aggregate_do_not_count
+                a_key_gives_the_versions_asked_for
+                versions_of_released_messages_are_found
+                a_gap_counts_as_due_for_its_key_only
             }
             upkeep {
                 nothing_a_position_still_needs_is_removed
