@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::breaker::BreakerPolicy;
 use crate::envelope::Row;
+use crate::expiry::{Expired, type_of_expired};
+use crate::hold::HoldLimits;
 use crate::lane::SLOTS;
 use crate::ledger::Identity;
 use crate::message::KeyField;
@@ -129,6 +131,13 @@ pub struct SubscriptionContract {
     pub on_poison: Option<OnPoison>,
     /// Whether and how the versions of aggregates are checked; `None` leaves them alone.
     pub versions: Option<VersionPolicy>,
+    /// What becomes of work whose time is over.
+    pub expired: Expired,
+    /// How long its messages are useful here, in milliseconds, where that is shorter than what
+    /// their type promises.
+    pub useful_for_ms: Option<u64>,
+    /// How much may wait behind a key before somebody is told.
+    pub hold: HoldLimits,
     /// Retry budget.
     pub retry: RetryPolicy,
     /// Batches, or messages that are not coalesced, in work at once in one process. For effects
@@ -166,6 +175,9 @@ impl SubscriptionContract {
             order: Order::Key,
             on_poison: None,
             versions: None,
+            expired: Expired::Keep,
+            useful_for_ms: None,
+            hold: HoldLimits::default(),
             retry: RetryPolicy::default(),
             concurrency: 8,
             concurrency_min: 1,
@@ -380,6 +392,42 @@ impl Contract {
         }
         check_name(&path, &s.name, faults);
         self.check_versions(&path, s, faults);
+        self.check_expired(&path, s, faults);
+    }
+
+    /// What is handed over must be taken.
+    fn check_expired(&self, path: &str, s: &SubscriptionContract, faults: &mut Vec<ContractFault>) {
+        let Expired::Fallback(name) = &s.expired else {
+            return;
+        };
+        let Some(fallback) = self.subscriptions.get(name) else {
+            faults.push(ContractFault {
+                kind: FaultKind::Contradiction,
+                path: format!("{path}.fallback"),
+                message: format!("no subscription is called {name:?}"),
+            });
+            return;
+        };
+        for handed in s.types.iter().map(|t| type_of_expired(t)) {
+            if !fallback.types.contains(&handed) {
+                faults.push(ContractFault {
+                    kind: FaultKind::Contradiction,
+                    path: format!("{path}.fallback"),
+                    message: format!("{name:?} does not take {handed:?}, which it would be handed"),
+                });
+            }
+        }
+    }
+
+    /// How long messages of a type are useful in a subscription, in milliseconds.
+    #[must_use]
+    pub fn useful_for_ms(&self, s: &SubscriptionContract, message_type: &str) -> Option<u64> {
+        let promised = self.messages.get(message_type);
+        let promised = promised.and_then(|message| message.promise.useful_for_ms);
+        match (promised, s.useful_for_ms) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// Versions are read from the ledger, in the order of keys; and a gap may only be waited for

@@ -9,6 +9,8 @@ use onceward_core::breaker::BreakerPolicy;
 use onceward_core::contract::{
     Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
 };
+use onceward_core::expiry::Expired;
+use onceward_core::hold::HoldLimits;
 use onceward_core::store::{Start, Store};
 use onceward_core::version::VersionPolicy;
 use onceward_core::{Identity, RetryPolicy};
@@ -206,6 +208,27 @@ impl<S: Store> Subscription<S> {
     #[must_use]
     pub fn versions(mut self, versions: VersionPolicy) -> Self {
         self.contract.versions = Some(versions);
+        self
+    }
+
+    /// What becomes of work whose time is over.
+    #[must_use]
+    pub fn expired(mut self, expired: Expired) -> Self {
+        self.contract.expired = expired;
+        self
+    }
+
+    /// How long messages are useful here, in milliseconds.
+    #[must_use]
+    pub fn useful_for_ms(mut self, useful_for_ms: u64) -> Self {
+        self.contract.useful_for_ms = Some(useful_for_ms);
+        self
+    }
+
+    /// How much may wait behind a key before somebody is told.
+    #[must_use]
+    pub fn hold(mut self, hold: HoldLimits) -> Self {
+        self.contract.hold = hold;
         self
     }
 

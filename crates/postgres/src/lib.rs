@@ -32,6 +32,7 @@ mod session;
 #[doc(hidden)]
 pub mod snapshot;
 mod status;
+mod time;
 mod upkeep;
 mod versions;
 mod waiting;

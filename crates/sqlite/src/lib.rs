@@ -44,6 +44,7 @@ mod operate;
 mod row;
 mod schema;
 mod status;
+mod time;
 mod upkeep;
 mod versions;
 mod watch;

@@ -31,6 +31,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
         Defect::LastRecordedVersion => "versions::the_highest_version_is_the_last_one",
         Defect::VersionsNotAsked => "versions::a_key_gives_the_versions_asked_for",
+        Defect::HoldLimitsIgnored => "status::keys_that_are_held_the_longest_are_named",
         _ => "a case for a defect that is new here",
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use onceward_core::Identity;
 use onceward_core::contract::{OnPoison, Order, Semantics, SubscriptionContract};
+use onceward_core::expiry::Expired;
 use onceward_core::store::Start;
 use onceward_core::version::{Gaps, VersionPolicy};
 
@@ -38,6 +39,9 @@ pub(super) fn read(
         leave_time(&section, &mut contract, push);
     }
     contract.versions = versions(&section);
+    contract.expired = expired(&section);
+    contract.useful_for_ms = section.duration_ms("useful_for", "useful_for_ms");
+    hold(&section, &mut contract);
     retry(&section, &mut contract);
     breaker(&section, &mut contract);
     contract.start = start(&section);
@@ -150,6 +154,42 @@ fn versions(section: &Section<'_>) -> Option<VersionPolicy> {
         section.fault(FaultCode::Contract, &place, message);
     }
     None
+}
+
+/// What becomes of work whose time is over, and who gets it.
+fn expired(section: &Section<'_>) -> Expired {
+    let choices = [
+        ("keep", Expired::Keep),
+        ("quarantine", Expired::Quarantine),
+        ("drop", Expired::Drop),
+        ("fallback", Expired::Fallback(String::new())),
+    ];
+    let expired = section.choice("expired", &choices).unwrap_or_default();
+    let fallback = section.text("fallback");
+    match (expired, fallback) {
+        (Expired::Fallback(_), Some(name)) => Expired::Fallback(name.value),
+        (Expired::Fallback(_), None) => {
+            if !section.has("fallback") {
+                section.missing("fallback", "the subscription that gets what is over");
+            }
+            Expired::Keep
+        }
+        (other, None) => other,
+        (other, Some(name)) => {
+            let message = "fallback says nothing without expired = \"fallback\"";
+            section.fault(FaultCode::Contract, &name.place, message);
+            other
+        }
+    }
+}
+
+fn hold(section: &Section<'_>, contract: &mut SubscriptionContract) {
+    if let Some(depth) = section.whole("hold_depth") {
+        contract.hold.depth = depth;
+    }
+    if let Some(ms) = section.duration_ms("hold_age", "hold_age_ms") {
+        contract.hold.age_ms = ms;
+    }
 }
 
 fn retry(section: &Section<'_>, contract: &mut SubscriptionContract) {

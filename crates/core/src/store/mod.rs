@@ -17,6 +17,7 @@ mod log;
 mod operate;
 mod schema;
 mod status;
+mod time;
 mod upkeep;
 mod versions;
 
@@ -37,9 +38,10 @@ pub use operate::{
 };
 pub use schema::{Declared, Registered, Schema, SchemaState, Start};
 pub use status::{
-    Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
-    Status,
+    Backlog, BacklogQuery, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
+    MessageStatus, OperationQuery, Status,
 };
+pub use time::Time;
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};
 pub use versions::{LastVersions, Versions};
 
@@ -164,6 +166,7 @@ pub trait Store:
     + Lanes
     + Effects
     + Versions
+    + Time
     + Deferrals
     + Cases
     + Operate
@@ -179,6 +182,7 @@ impl<S> Store for S where
         + Lanes
         + Effects
         + Versions
+        + Time
         + Deferrals
         + Cases
         + Operate

@@ -10,7 +10,7 @@ use onceward_core::dispatcher::{Blocked, Fate, Work};
 use onceward_core::disposition::decide;
 use onceward_core::store::{Begin, End, Mark, Settle, Store, StoreError, StoreErrorKind};
 use onceward_core::version::Course;
-use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
+use onceward_core::{Class, Digest, Ending, Failure, LedgerKey, Timestamp};
 use tokio::time::Instant;
 
 use super::execute::{Executor, Ran, Stop, attempt_of, rejection_of};
@@ -49,6 +49,8 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     /// Messages whose identity was seen before.
     seen: BTreeMap<usize, Seen>,
     versions: Versions,
+    /// The database's time, where one of the messages has an end.
+    now: Option<Timestamp>,
     pub(super) blocked: Blocked<'w>,
     /// The same when the open savepoint was set.
     blocked_before: Blocked<'w>,
@@ -85,6 +87,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             careful_until: 0,
             seen: BTreeMap::new(),
             versions: Versions::default(),
+            now: None,
             blocked,
             blocked_before: Blocked::default(),
             draft: Draft::default(),
@@ -115,6 +118,11 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         if let Err(error) = self.look_up(&mut tx).await {
             return self.of_error(error);
         }
+        let works = &self.works[self.piece.range.clone()];
+        self.now = match self.executor.time_for(&mut tx, works).await {
+            Ok(now) => now,
+            Err(error) => return self.of_error(error),
+        };
         let first = Arc::clone(&self.works[self.piece.range.start].row);
         let mut cx = Context::new(self.store().clone(), tx, first);
         let mut at = self.piece.range.start;
@@ -242,6 +250,11 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
         let course = self.versions.course(work);
         let executor = self.executor;
+        if let Some(over_at) = self.is_over(at)
+            && !matches!(course, Course::Refuse { .. })
+        {
+            return self.expire(cx, at, over_at, course == Course::Apply).await;
+        }
         if let Some(fate) = executor.put_aside(work, course, &mut self.draft) {
             self.put_down(at, fate);
             return Ok(at + 1);
@@ -280,6 +293,46 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
     }
 
+    /// When the message at `at` was over, if it is. At most once, that was looked at before.
+    fn is_over(&self, at: usize) -> Option<Timestamp> {
+        let is_claimed = self.runtime().contract.semantics == Semantics::AtMostOnce;
+        let now = self.now.filter(|_| !is_claimed)?;
+        let over_at = self.executor.over_at(&self.works[at].row)?;
+        (now >= over_at).then_some(over_at)
+    }
+
+    async fn expire(
+        &mut self,
+        cx: &mut Context<S>,
+        at: usize,
+        over_at: Timestamp,
+        fits: bool,
+    ) -> Result<usize, StepFailed> {
+        let (executor, work) = (self.executor, &self.works[at]);
+        if !executor.has_ledger() {
+            // Its ledger has only what ended in another way than well: it was not looked up.
+            let keys = [executor.ledger_key(work)];
+            let request = executor.known_request(&keys);
+            let known = self.store().known(&mut cx.tx, request).await;
+            let known = known.map_err(|error| StepFailed::Ran(self.of_error(error)))?;
+            let own = self.draft.entries.iter().any(|entry| entry.key == keys[0]);
+            if own || known.iter().any(Option::is_some) {
+                if work.is_stored {
+                    self.draft.clear.push(work.row.seq);
+                }
+                self.put_down(at, Fate::Finished);
+                return Ok(at + 1);
+            }
+        }
+        let (draft, outgoing) = (&mut self.draft, &mut cx.outgoing);
+        let fate = executor.expire(work, over_at, fits, draft, outgoing);
+        if fits {
+            self.versions.applied(&work.row);
+        }
+        self.put_down(at, fate);
+        Ok(at + 1)
+    }
+
     /// New messages of one type from `at` on that may be applied one after the other.
     fn run_of_type(&self, at: usize) -> Range<usize> {
         let message_type = &self.works[at].row.envelope.message_type;
@@ -290,7 +343,8 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                 let is_over = work.row.envelope.message_type != *message_type
                     || self.seen.contains_key(i)
                     || self.blocked.holds(self.executor.key_of(work), &work.row)
-                    || ahead.course(work) != Course::Apply;
+                    || ahead.course(work) != Course::Apply
+                    || self.is_over(*i).is_some();
                 ahead.applied(&work.row);
                 is_over
             })

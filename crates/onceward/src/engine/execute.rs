@@ -432,6 +432,13 @@ impl<S: Store> Executor<S> {
             return Ok(());
         }
         let handler = self.runtime.handlers.get(&work.row.envelope.message_type);
+        let is_claimed = self.runtime.contract.semantics == Semantics::AtMostOnce;
+        if (is_claimed || matches!(handler, Some(Handler::Deliver(_))))
+            && let Some(fate) = self.end_if_over(work, true).await?
+        {
+            tally.fates[index] = fate;
+            return Ok(());
+        }
         let fate = match handler {
             Some(Handler::Call(call)) => Some(self.run_call(work, call.as_ref()).await?),
             Some(Handler::Deliver(deliver)) => {
@@ -449,7 +456,7 @@ impl<S: Store> Executor<S> {
             tally.fates[index] = fate;
             return Ok(());
         }
-        if self.runtime.contract.semantics == Semantics::AtMostOnce && !self.claim(work).await? {
+        if is_claimed && !self.claim(work).await? {
             tally.seen.duplicates += 1;
             tally.fates[index] = Fate::Finished;
             return Ok(());

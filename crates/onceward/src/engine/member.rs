@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{OptionFuture, join_all};
 use onceward_core::lane::{LaneView, balance};
 use onceward_core::store::{Join, Lease, Renew, Store, StoreError, StoreErrorKind, Survey, Take};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::held;
 use super::patience::Patience;
 use super::reader::Reader;
 use super::runner::{Acted, Note, Over, Runner, RunnerReport, Runtime};
@@ -61,15 +63,26 @@ impl<S: Store> Fleet<S> {
             .options
             .retention
             .map(|kept| keep_up(self.store.clone(), kept));
+        let watching = self.options.held_every_ms.map(|every_ms| {
+            let every = Duration::from_millis(every_ms.max(1));
+            let watches = self.runtimes.values().map(|runtime| {
+                let (store, report) = (self.store.clone(), self.report.clone());
+                held::watch(store, Arc::clone(runtime), every, report)
+            });
+            join_all(watches.collect::<Vec<_>>())
+        });
         let work = self.work();
-        match upkeep {
-            // Upkeep has no end of its own.
-            Some(upkeep) => tokio::select! {
-                biased;
-                () = work => {}
-                () = upkeep => {}
-            },
-            None => work.await,
+        // These have no end of their own.
+        let beside = async {
+            let upkeep = OptionFuture::from(upkeep);
+            let watching = OptionFuture::from(watching);
+            tokio::join!(upkeep, watching);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = beside => {}
         }
     }
 

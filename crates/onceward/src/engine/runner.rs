@@ -32,6 +32,8 @@ pub(super) struct Runtime<S: Store> {
     pub(super) handlers: BTreeMap<String, Handler<S>>,
     pub(super) identity: Identity,
     pub(super) on_poison: OnPoison,
+    /// How long messages are useful, by type, in milliseconds.
+    pub(super) useful_for: BTreeMap<String, u64>,
     pub(super) batch_max: u32,
 }
 

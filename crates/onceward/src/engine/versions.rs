@@ -158,11 +158,11 @@ impl<S: Store> Executor<S> {
         }
     }
 
-    /// Judges the version of a message that is about to ask the other side, and records what
-    /// becomes of it when it may not.
+    /// Judges a message that is about to ask the other side, and records what becomes of it when
+    /// it may not.
     pub(super) async fn put_aside_before_call(&self, work: &Work) -> Result<Option<Fate>, Stop> {
         if self.aggregate_of(&work.row).is_none() {
-            return Ok(None);
+            return self.end_if_over(work, true).await;
         }
         let look = async {
             let mut tx = self
@@ -176,6 +176,11 @@ impl<S: Store> Executor<S> {
             Ok::<_, StoreError>(versions.course(work))
         };
         let course = look.await.map_err(|error| self.stop_for(&error))?;
+        if !matches!(course, Course::Refuse { .. })
+            && let Some(fate) = self.end_if_over(work, course == Course::Apply).await?
+        {
+            return Ok(Some(fate));
+        }
         let mut draft = Draft::default();
         let Some(fate) = self.put_aside(work, course, &mut draft) else {
             return Ok(None);

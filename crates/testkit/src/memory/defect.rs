@@ -53,11 +53,13 @@ pub enum Defect {
     LastRecordedVersion,
     /// Asked for some versions of an aggregate, a key gives all that is deferred.
     VersionsNotAsked,
+    /// Asked for keys beyond limits, it gives those within them too.
+    HoldLimitsIgnored,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -82,5 +84,6 @@ impl Defect {
         Self::PausesCount,
         Self::LastRecordedVersion,
         Self::VersionsNotAsked,
+        Self::HoldLimitsIgnored,
     ];
 }

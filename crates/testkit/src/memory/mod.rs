@@ -46,6 +46,7 @@ mod operate;
 mod schema;
 mod state;
 mod status;
+mod time;
 mod upkeep;
 mod versions;
 mod writes;

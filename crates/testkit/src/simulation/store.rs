@@ -288,6 +288,15 @@ impl Versions for SimStore {
     }
 }
 
+impl Time for SimStore {
+    async fn time(&self, tx: &mut SimTx) -> Result<onceward_core::Timestamp, StoreError> {
+        self.before("time").await?;
+        let time = self.inner.time(tx.memory()).await?;
+        self.after("time").await?;
+        Ok(time)
+    }
+}
+
 impl Lanes for SimStore {
     async fn join(&self, request: Join<'_>) -> Result<Lease, StoreError> {
         self.before("join").await?;
@@ -431,6 +440,11 @@ impl Status for SimStore {
 
     async fn backlog(&self, query: BacklogQuery<'_>) -> Result<Backlog, StoreError> {
         self.through("backlog", self.inner.backlog(query)).await
+    }
+
+    async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
+        self.through("longest_held", self.inner.longest_held(query))
+            .await
     }
 }
 

@@ -192,6 +192,8 @@ macro_rules! store_suite_cases {
                 the_backlog_stops_counting_where_told
                 the_backlog_counts_deferred_and_quarantined
                 the_backlog_names_owners
+                keys_that_are_held_the_longest_are_named
+                the_time_is_the_databases
             }
         }
     };

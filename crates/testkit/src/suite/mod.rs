@@ -39,7 +39,7 @@ pub mod versions;
 mod seams {
     pub(super) use onceward_core::store::{
         Acceptance as _, Append as _, Cases as _, Deferrals as _, Effects as _, Lanes as _,
-        Log as _, Operate as _, Schema as _, Status as _, Upkeep as _, Versions as _,
+        Log as _, Operate as _, Schema as _, Status as _, Time as _, Upkeep as _, Versions as _,
     };
 }
 
