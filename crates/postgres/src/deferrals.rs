@@ -174,6 +174,26 @@ pub(crate) async fn put(
 /// A hundred years: later due times cannot all be stored.
 const MAX_DUE_MS: i64 = 100 * 366 * 86_400_000;
 
+/// Those of the sequences that have no deferral.
+pub(crate) async fn gone(
+    connection: &mut PgConnection,
+    subscription: &str,
+    seqs: &[u64],
+) -> Result<Vec<u64>, StoreError> {
+    if seqs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked: Vec<i64> = seqs.iter().map(|seq| seq.cast_signed()).collect();
+    let there: Vec<i64> = sqlx::query_scalar(include_str!("../sql/deferrals/still_there.sql"))
+        .bind(subscription)
+        .bind(asked)
+        .fetch_all(connection)
+        .await
+        .map_err(while_doing("look for deferrals"))?;
+    let is_gone = |seq: &u64| !there.contains(&seq.cast_signed());
+    Ok(seqs.iter().copied().filter(is_gone).collect())
+}
+
 /// Removes deferrals that are over.
 pub(crate) async fn clear(
     connection: &mut PgConnection,

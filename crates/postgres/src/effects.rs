@@ -1,7 +1,7 @@
 //! The transaction in which an effect and its record commit together.
 
 use onceward_core::store::{
-    Append, Begin, Effects, End, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
+    Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
 };
 use onceward_core::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
 use sqlx::postgres::{PgQueryResult, PgRow};
@@ -35,26 +35,25 @@ impl Effects for Postgres {
         tx.connection()
     }
 
-    async fn known(
-        &self,
-        tx: &mut Tx,
-        request: Known<'_>,
-    ) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    async fn known(&self, tx: &mut Tx, request: Known<'_>) -> Result<Found, StoreError> {
         const ACTION: &str = "look into the ledger";
-        if request.keys.is_empty() {
-            return Ok(Vec::new());
+        // First, as it may have to wait for what the ledger then has.
+        let (subscription, seqs) = (request.subscription, request.deferred);
+        let gone = deferrals::gone(tx.connection(), subscription, seqs).await?;
+        let mut entries = vec![None; request.keys.len()];
+        if entries.is_empty() {
+            return Ok(Found { entries, gone });
         }
         let rows = match request.identity {
             Identity::Operation => known_operations(tx.connection(), &request).await,
             Identity::Message | Identity::Seq => known(tx.connection(), &request).await,
         };
         let rows = rows.map_err(while_doing(ACTION))?;
-        let mut found = vec![None; request.keys.len()];
         for row in &rows {
             let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
-            found[place] = Some(entry);
+            entries[place] = Some(entry);
         }
-        Ok(found)
+        Ok(Found { entries, gone })
     }
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {

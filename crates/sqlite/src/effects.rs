@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use onceward_core::case::fingerprint;
 use onceward_core::store::{
-    Begin, Deferral, Effects, End, Known, Lease, Mark, NewCase, Settle, Settled, StoreError,
+    Begin, Deferral, Effects, End, Found, Known, Lease, Mark, NewCase, Settle, Settled, StoreError,
 };
 use onceward_core::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
 use sqlx::Row as _;
@@ -25,6 +25,7 @@ static KNOWN_LEDGER: LazyLock<Rows> =
 static KNOWN_OPERATION_LEDGER: LazyLock<Rows> =
     LazyLock::new(|| Rows::of(include_str!("../sql/effects/known_operation_ledger.sql")));
 const DEFER: &str = include_str!("../sql/effects/defer.sql");
+const STILL_THERE: &str = include_str!("../sql/effects/still_there.sql");
 const CLEAR: &str = include_str!("../sql/effects/clear.sql");
 const CLEAR_RUNNING: &str = include_str!("../sql/effects/clear_running.sql");
 const OPEN_CASE: &str = include_str!("../sql/effects/open_case.sql");
@@ -75,11 +76,8 @@ impl Effects for Sqlite {
         tx.write.connection()
     }
 
-    async fn known(
-        &self,
-        tx: &mut Tx,
-        request: Known<'_>,
-    ) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    async fn known(&self, tx: &mut Tx, request: Known<'_>) -> Result<Found, StoreError> {
+        let gone = gone(tx, request.subscription, request.deferred).await?;
         let mut known = vec![None; request.keys.len()];
         let rows = match request.identity {
             Identity::Operation => &KNOWN_OPERATION_LEDGER,
@@ -90,7 +88,10 @@ impl Effects for Sqlite {
             find_known(tx, request.subscription, sql, piece, &mut known[place..]).await?;
             place += piece.len();
         }
-        Ok(known)
+        Ok(Found {
+            entries: known,
+            gone,
+        })
     }
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {
@@ -206,6 +207,22 @@ pub(crate) fn ending(row: &SqliteRow) -> Result<Ending, sqlx::Error> {
     } else {
         Ending::Done
     })
+}
+
+/// Those of the sequences that have no deferral.
+async fn gone(tx: &mut Tx, subscription: &str, seqs: &[u64]) -> Result<Vec<u64>, StoreError> {
+    const ACTION: &str = "look for deferrals";
+    if seqs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let there: Vec<i64> = sqlx::query_scalar(STILL_THERE)
+        .bind(subscription)
+        .bind(to_json(&seqs, ACTION)?)
+        .fetch_all(tx.write.connection())
+        .await
+        .attempting(ACTION)?;
+    let is_gone = |seq: &u64| !there.contains(&int(*seq));
+    Ok(seqs.iter().copied().filter(is_gone).collect())
 }
 
 async fn insert_ledger(

@@ -14,6 +14,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::OrderByTransaction => "log_interleaved::a_key_keeps_the_order_of_its_commits",
         Defect::PageSkipsRow => "log::pages_cut_anywhere_go_on_exactly_there",
         Defect::ClearIgnored => "deferrals::clearing_removes_just_that",
+        Defect::GoneUnseen => "deferrals::what_is_gone_is_told",
         Defect::FirstTimeForgotten => "deferrals::the_age_counts_from_the_first_time",
         Defect::HeldOverwrites => "deferrals::holding_overwrites_nothing",
         Defect::DeferralsUnordered => "deferrals::a_keys_messages_come_in_their_order",

@@ -215,8 +215,9 @@ fn defects_of_deferrals_are_noticed() {
     ]);
 }
 
-/// Runs that once found something wrong, when there were no operators: a position kept past what another owner had to do, a key
-/// taken for free while it was loaded, work done again after it was done, attempts forgotten.
+/// Runs that once found something wrong, the first of them when there were no operators: a position
+/// kept past what another owner had to do, a key taken for free while it was loaded, work done again
+/// after it was done, attempts forgotten.
 #[test]
 fn seeds_that_found_something_pass() {
     for seed in [
@@ -232,4 +233,13 @@ fn seeds_that_found_something_pass() {
     }
     // A commit without an answer, and then a probe that fails.
     pass([7234].into_iter(), true);
+    // Another whose message had been deferred, when the ledger had forgotten it meanwhile.
+    pass([7345, 9033].into_iter(), false);
+    let mut unseen = Setup::of(9033);
+    unseen.coalesce = false;
+    unseen.defect = Some(Defect::Store(memory::Defect::GoneUnseen));
+    let violation = run(&unseen).violation.expect("it has a second effect");
+    assert_eq!(violation.checker, "one-effect");
+    // A commit without an answer, of a message and of a case that came after it in its key.
+    pass([2304].into_iter(), true);
 }

@@ -2,9 +2,12 @@
 
 use clap::Args;
 use onceward_core::Timestamp;
-use onceward_core::store::{Backlog, BacklogQuery, Status, Upkeep, UpkeepReport};
+use onceward_core::store::{Backlog, BacklogQuery, Cases, Status, Upkeep, UpkeepReport};
 use serde_json::{Value, json};
 
+use super::old_cases::{CASES_MS_DEFAULT, OldCases};
+use crate::cli::Global;
+use crate::config::Config;
 use crate::error::{Code, Error};
 use crate::output::{Output, age, age_since, align_right, now, table};
 use crate::store::Opened;
@@ -24,9 +27,10 @@ pub struct BacklogArgs {
 ///
 /// # Errors
 /// When the store or standard output fails, or there is no such subscription.
-pub async fn run<S: Status + Upkeep>(
+pub async fn run<S: Status + Upkeep + Cases>(
     opened: Opened<'_, S>,
     output: Output,
+    global: &Global,
     args: &BacklogArgs,
 ) -> Result<(), Error> {
     let mut names = opened.check(opened.store.subscriptions().await)?;
@@ -46,14 +50,18 @@ pub async fn run<S: Status + Upkeep>(
         backlogs.push(opened.check(opened.store.backlog(query).await)?);
     }
     let tidied = opened.check(opened.store.last_tidy().await)?;
+    let cases_ms = Config::load(&global.config).map_or(CASES_MS_DEFAULT, |config| config.cases_ms);
+    let old = opened.check(OldCases::find(opened.store, cases_ms, now()).await)?;
     if output.is_json() {
         return output.json(&json!({
             "subscriptions": backlogs.iter().map(backlog_json).collect::<Vec<Value>>(),
             "retention": tidied.map(|(at, report)| retention_json(at, &report)),
+            "cases_past_retention": old,
         }));
     }
     for_people(output, &backlogs)?;
-    output.line(&retention_line(tidied.as_ref()))
+    output.line(&retention_line(tidied.as_ref()))?;
+    old.map_or(Ok(()), |old| output.line(&old.words()))
 }
 
 fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {

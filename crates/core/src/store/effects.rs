@@ -40,6 +40,18 @@ pub struct Known<'a> {
     pub identity: Identity,
     /// The keys to look for.
     pub keys: &'a [LedgerKey],
+    /// Sequences of messages that are deferred, as far as the caller knows.
+    pub deferred: &'a [u64],
+}
+
+/// What was found out before handlers run.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Found {
+    /// What the ledger has, in the order of the keys asked for.
+    pub entries: Vec<Option<LedgerEntry>>,
+    /// Sequences whose deferral is gone: what was deferred is done, although the answer to that
+    /// commit was lost. The ledger may have forgotten it since: the deferral alone had kept its row.
+    pub gone: Vec<u64>,
 }
 
 /// What a transaction records beside the user's own writes. Everything is optional.
@@ -130,12 +142,13 @@ pub trait Effects: Append {
     /// The connection inside the transaction, for user code.
     fn connection<'t>(&self, tx: &'t mut Self::Tx) -> &'t mut Self::Connection;
 
-    /// What the ledger already has, in the order of the keys.
+    /// What the ledger already has, and which deferrals are gone. Waits for an open transaction
+    /// that is about to clear one of them, and keeps others from doing so until the end of this one.
     fn known(
         &self,
         tx: &mut Self::Tx,
         request: Known<'_>,
-    ) -> impl Future<Output = Result<Vec<Option<LedgerEntry>>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Found, StoreError>> + Send;
 
     /// Records.
     fn settle(

@@ -25,7 +25,7 @@ pub use cases::{Case, CaseQuery, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,
 };
-pub use effects::{Append, Begin, Effects, End, Known, Mark, Settle, Settled};
+pub use effects::{Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled};
 pub use lanes::{
     Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, SubscriptionState,
     Survey, Take, TakenLane,

@@ -12,7 +12,7 @@ use onceward_core::store::{Begin, End, Mark, Settle, Store, StoreError, StoreErr
 use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
 use tokio::time::Instant;
 
-use super::execute::{Executor, Ran, Stop, attempt_of, rejection_of};
+use super::execute::{Executor, Ran, Stop, attempt_of, deferred_of, rejection_of};
 use super::runner::Runtime;
 use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
@@ -46,6 +46,8 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     careful_until: usize,
     /// Messages whose identity was seen before.
     seen: BTreeMap<usize, Seen>,
+    /// Messages whose deferral is gone, and with it what there was to do.
+    gone: Vec<u64>,
     pub(super) blocked: BTreeSet<&'w str>,
     /// Those of the blocked keys that were blocked since the open savepoint.
     blocked_since: Vec<&'w str>,
@@ -81,6 +83,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             checkpoint: None,
             careful_until: 0,
             seen: BTreeMap::new(),
+            gone: Vec::new(),
             blocked,
             blocked_since: Vec::new(),
             draft: Draft::default(),
@@ -150,13 +153,13 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             .iter()
             .map(|w| self.executor.ledger_key(w))
             .collect();
-        let known = self
-            .store()
-            .known(tx, self.executor.known_request(&keys))
-            .await?;
+        let deferred = deferred_of(&self.works[range.clone()]);
+        let request = self.executor.known_request(&keys, &deferred);
+        let found = self.store().known(tx, request).await?;
+        self.gone = found.gone;
         // Without the time of recording: the same message appended twice is one effect.
         let mut first_of: BTreeMap<_, (usize, Option<Digest>)> = BTreeMap::new();
-        for ((index, key), entry) in range.zip(&keys).zip(known) {
+        for ((index, key), entry) in range.zip(&keys).zip(found.entries) {
             let digest = digest_of_row(&self.works[index].row);
             let key = (
                 &key.source,
@@ -225,6 +228,11 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             self.draft.fates.push((at, Fate::Returned));
             return Ok(at + 1);
         }
+        if self.gone.contains(&work.row.seq) {
+            self.draft.duplicates += 1;
+            self.draft.fates.push((at, Fate::Finished));
+            return Ok(at + 1);
+        }
         if let Some(seen) = self.seen.get(&at).copied() {
             self.settle_seen(at, seen);
             return Ok(at + 1);
@@ -271,6 +279,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                 let work = &self.works[*i];
                 work.row.envelope.message_type != *message_type
                     || self.seen.contains_key(i)
+                    || self.gone.contains(&work.row.seq)
                     || self.blocked.contains(self.executor.key_of(work))
             })
             .unwrap_or(self.piece.range.end);

@@ -28,10 +28,6 @@ use crate::failure_points::failure_point;
 use crate::handler::Reply;
 use crate::subscription::Handler;
 
-/// Longest error text that is kept, in bytes.
-const FAILURE_TEXT_BYTES_MAX: usize = 4_096;
-/// Longest error text in which values of the payload are looked for, in bytes.
-const SCRUBBED_BYTES_MAX: usize = 65_536;
 /// How often a piece is tried again at once after a conflict that was nobody's fault.
 const CONFLICT_TRIES: u32 = 4;
 /// Pause of a subscription whose receiver needs a person; one message is tried after it, in
@@ -172,11 +168,16 @@ impl<S: Store> Executor<S> {
         }
     }
 
-    pub(super) fn known_request<'a>(&'a self, keys: &'a [LedgerKey]) -> Known<'a> {
+    pub(super) fn known_request<'a>(
+        &'a self,
+        keys: &'a [LedgerKey],
+        deferred: &'a [u64],
+    ) -> Known<'a> {
         Known {
             subscription: &self.runtime.contract.name,
             identity: self.runtime.identity,
             keys,
+            deferred,
         }
     }
 
@@ -228,12 +229,21 @@ impl<S: Store> Executor<S> {
     }
 
     /// After a commit of which nobody knows whether it happened: what failed in it is recorded by
-    /// itself, as it was counted. The rest goes back to its place, where the ledger knows.
-    async fn record_failures(&self, draft: &mut Draft) -> Result<(), Stop> {
+    /// itself, as it was counted. The rest goes back to its place, where the ledger knows; so does
+    /// what came after it in its key, which it would else wait for.
+    async fn record_failures(&self, works: &[Work], draft: &mut Draft) -> Result<(), Stop> {
         draft.duplicates = 0;
+        let failed = |fate: &Fate| matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. });
+        let unheard = draft.fates.iter().filter(|(_, fate)| !failed(fate));
+        let keys: BTreeSet<&str> = unheard.map(|(i, _)| self.key_of(&works[*i])).collect();
+        let is_kept = |index: usize| !keys.contains(self.key_of(&works[index]));
         draft
             .fates
-            .retain(|(_, fate)| matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. }));
+            .retain(|(index, fate)| failed(fate) && is_kept(*index));
+        let kept = draft.fates.iter().map(|(index, _)| works[*index].row.seq);
+        let kept: BTreeSet<u64> = kept.collect();
+        draft.defer.retain(|deferral| kept.contains(&deferral.seq));
+        draft.cases.retain(|case| kept.contains(&case.row.seq));
         let clear: Vec<u64> = draft.cases.iter().map(|case| case.row.seq).collect();
         let settle = Settle {
             defer: &draft.defer,
@@ -282,14 +292,7 @@ impl<S: Store> Executor<S> {
         disposition: Disposition,
         draft: &mut Draft,
     ) -> Fate {
-        let envelope = &work.row.envelope;
-        let sensitivity = self.runtime.sensitivity_of(&envelope.message_type);
-        // Cut first as well: a text may be of any length. A value that the last cut would leave a
-        // part of is gone by then.
-        let record = failure.record().cut(SCRUBBED_BYTES_MAX);
-        let record = record
-            .scrubbed(envelope, sensitivity)
-            .cut(FAILURE_TEXT_BYTES_MAX);
+        let record = self.runtime.record_of(failure, &work.row);
         draft.failures += 1;
         match disposition {
             Disposition::Defer {
@@ -490,8 +493,10 @@ impl<S: Store> Executor<S> {
                 .await?;
             // The same message appended twice is tried once: its rows differ in their time.
             let keys = std::slice::from_ref(&entry.key);
-            let known = self.store.known(&mut tx, self.known_request(keys)).await?;
-            let is_new = known.iter().all(Option::is_none);
+            let deferred = deferred_of(std::slice::from_ref(work));
+            let request = self.known_request(keys, &deferred);
+            let known = self.store.known(&mut tx, request).await?;
+            let is_new = known.entries.iter().all(Option::is_none) && known.gone.is_empty();
             let settle = Settle {
                 ledger: if is_new {
                     std::slice::from_ref(&entry)
@@ -546,7 +551,7 @@ impl<S: Store> Executor<S> {
                     return Ok(PieceEnd::Settled);
                 }
                 PieceRan::Unknown => {
-                    self.record_failures(&mut attempt.draft).await?;
+                    self.record_failures(works, &mut attempt.draft).await?;
                     tally.apply(attempt.draft);
                     return Err(Stop::Trouble);
                 }
@@ -566,6 +571,12 @@ impl<S: Store> Executor<S> {
             }
         }
     }
+}
+
+/// Which of them are deferred.
+pub(super) fn deferred_of(works: &[Work]) -> Vec<u64> {
+    let deferred = works.iter().filter(|work| work.is_stored);
+    deferred.map(|work| work.row.seq).collect()
 }
 
 pub(super) fn attempt_of(work: &Work) -> u32 {

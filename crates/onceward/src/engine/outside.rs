@@ -69,24 +69,8 @@ impl<S: Store> Executor<S> {
         if self.runtime.contract.semantics == Semantics::AtLeastOnce {
             return Ok(false);
         }
-        let keys = [self.ledger_key(work)];
-        let look = async {
-            let mut tx = self
-                .store
-                .begin(Begin {
-                    lease: Some(&self.lease),
-                })
-                .await?;
-            let request = onceward_core::store::Known {
-                subscription: &self.runtime.contract.name,
-                identity: self.runtime.identity,
-                keys: &keys,
-            };
-            let known = self.store.known(&mut tx, request).await?;
-            self.store.end(tx, End::RollBack).await?;
-            Ok(known.into_iter().flatten().next().is_some())
-        };
-        look.await.map_err(|error| self.stop_for(&error))
+        let known = self.known(std::slice::from_ref(work)).await?;
+        Ok(!known.is_empty())
     }
 
     /// Clears what is deferred of a message whose effect is there.

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use onceward_core::coalesce::Plan;
 use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::disposition::after_death;
-use onceward_core::store::{Begin, Deferral, DeferralKind, End, Settle, Store, StoreError};
-use onceward_core::{LedgerEntry, LedgerKey, Row};
+use onceward_core::store::{Begin, Deferral, DeferralKind, End, Found, Settle, Store, StoreError};
+use onceward_core::{LedgerKey, Row};
 
-use super::execute::{Executor, Stop};
+use super::execute::{Executor, Stop, deferred_of};
 use super::tally::Tally;
 use crate::digest::{digest_of_row, is_same};
 use crate::subscription::Handler;
@@ -181,7 +181,7 @@ impl<S: Store> Executor<S> {
         }
         let identity = self.runtime.identity;
         let keys: Vec<LedgerKey> = own.iter().map(|row| LedgerKey::of(row, identity)).collect();
-        let known = self.look_up(&keys).await?;
+        let known = self.look_up(&keys, &[]).await?.entries;
         let done = own.iter().zip(known).filter(|(row, entry)| {
             entry
                 .as_ref()
@@ -192,28 +192,28 @@ impl<S: Store> Executor<S> {
         Ok(())
     }
 
-    async fn look_up(&self, keys: &[LedgerKey]) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    async fn look_up(&self, keys: &[LedgerKey], deferred: &[u64]) -> Result<Found, StoreError> {
         let mut tx = self
             .store
             .begin(Begin {
                 lease: Some(&self.lease),
             })
             .await?;
-        let known = self.store.known(&mut tx, self.known_request(keys)).await?;
+        let request = self.known_request(keys, deferred);
+        let found = self.store.known(&mut tx, request).await?;
         self.store.end(tx, End::RollBack).await?;
-        Ok(known)
+        Ok(found)
     }
 
     /// Which messages' effects are there already.
-    async fn known(&self, works: &[Work]) -> Result<BTreeSet<usize>, Stop> {
+    pub(super) async fn known(&self, works: &[Work]) -> Result<BTreeSet<usize>, Stop> {
         let keys: Vec<LedgerKey> = works.iter().map(|work| self.ledger_key(work)).collect();
-        let known = self.look_up(&keys).await;
-        let known = known.map_err(|error| self.stop_for(&error))?;
-        let found = known
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.is_some());
-        Ok(found.map(|(index, _)| index).collect())
+        let found = self.look_up(&keys, &deferred_of(works)).await;
+        let found = found.map_err(|error| self.stop_for(&error))?;
+        let is_known = |index: &usize| {
+            found.entries[*index].is_some() || found.gone.contains(&works[*index].row.seq)
+        };
+        Ok((0..works.len()).filter(is_known).collect())
     }
 
     /// Commits deferrals of kind running: a process that dies now leaves names.

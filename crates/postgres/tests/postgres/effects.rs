@@ -1,7 +1,9 @@
 //! One commit for an effect and its record, and nothing of a dead member after a takeover.
 
-use onceward_core::store::{Begin, Effects, End, Lanes, Renew, Settle, Start, StoreErrorKind};
-use onceward_core::{Ending, Identity, LedgerEntry, LedgerKey, Timestamp};
+use onceward_core::store::{
+    Begin, Deferral, DeferralKind, Effects, End, Known, Lanes, Renew, Settle, Start, StoreErrorKind,
+};
+use onceward_core::{Ending, Identity, LedgerEntry, LedgerKey, Spent, Timestamp};
 use onceward_postgres::{Clock, Postgres};
 use sqlx::Executor as _;
 
@@ -85,12 +87,14 @@ async fn the_ledgers_insert_is_for_everybody() {
     let mut tx = store.begin(Begin { lease: None }).await.unwrap();
     let mut known = async |key: &LedgerKey, identity| {
         let keys = [key.clone()];
-        let request = onceward_core::store::Known {
+        let request = Known {
             subscription: "mail",
             identity,
             keys: &keys,
+            deferred: &[],
         };
-        store.known(&mut tx, request).await.unwrap().remove(0)
+        let found = store.known(&mut tx, request).await.unwrap();
+        found.entries[0].clone()
     };
     let found = known(&key, Identity::Message).await.unwrap();
     assert_eq!(found.result.as_deref(), Some("{\"ok\": 1}"));
@@ -273,6 +277,53 @@ async fn ex_09_batches_in_opposite_order_do_not_deadlock() {
         let (a, b) = tokio::join!(settle(forward), settle(backward));
         assert_eq!(a + b, 50);
     }
+}
+
+/// A commit that was sent and is still under way decides whether a message is deferred.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_a_deferral_waits_for_whoever_clears_it() {
+    const CLEARING: &str = "select exists (select 1 from pg_locks l where not l.granted
+        and l.locktype = 'transactionid')";
+    let (database, store) = store().await;
+    let deferral = Deferral {
+        seq: 7,
+        slot: 0,
+        key: "k".into(),
+        kind: DeferralKind::Running,
+        due_in_ms: None,
+        spent: Spent::default(),
+        failure: None,
+    };
+    let nothing = Settle::nothing(SUB, Identity::Message);
+    let mut tx = store.begin(Begin { lease: None }).await.unwrap();
+    let defer = Settle {
+        defer: std::slice::from_ref(&deferral),
+        ..nothing.clone()
+    };
+    store.settle(&mut tx, defer).await.unwrap();
+    store.end(tx, End::Commit).await.unwrap();
+    let mut clearing = store.begin(Begin { lease: None }).await.unwrap();
+    let clear = Settle {
+        clear: &[7],
+        ..nothing
+    };
+    store.settle(&mut clearing, clear).await.unwrap();
+    let asking = store.clone();
+    let asked = tokio::spawn(async move {
+        let mut tx = asking.begin(Begin { lease: None }).await.unwrap();
+        let request = Known {
+            subscription: SUB,
+            identity: Identity::Message,
+            keys: &[],
+            deferred: &[7],
+        };
+        let found = asking.known(&mut tx, request).await.unwrap();
+        asking.end(tx, End::RollBack).await.unwrap();
+        found.gone
+    });
+    until(&database, CLEARING).await;
+    store.end(clearing, End::Commit).await.unwrap();
+    assert_eq!(asked.await.unwrap(), [7]);
 }
 
 #[tokio::test]

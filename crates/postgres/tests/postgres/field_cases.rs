@@ -134,8 +134,9 @@ async fn ex_29_effects_of_the_repeated_hour_stay_apart() {
         subscription: SUB,
         identity: Identity::Message,
         keys: &keys,
+        deferred: &[],
     };
-    let known = store.known(&mut tx, known).await.unwrap();
+    let known = store.known(&mut tx, known).await.unwrap().entries;
     for (key, known) in keys.iter().zip(known) {
         let at = known.expect("it is known").key.recorded_at;
         assert_eq!(at, key.recorded_at, "{}", key.identity);

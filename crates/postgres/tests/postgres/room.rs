@@ -231,8 +231,9 @@ async fn known(store: &Postgres, keys: &[LedgerKey]) -> Vec<Option<LedgerEntry>>
         subscription: SUB,
         identity: Identity::Message,
         keys,
+        deferred: &[],
     };
-    let found = store.known(&mut tx, request).await.unwrap();
+    let found = store.known(&mut tx, request).await.unwrap().entries;
     store.end(tx, End::RollBack).await.unwrap();
     found
 }

@@ -186,8 +186,9 @@ async fn batches_of_any_size_are_counted_exactly() {
             subscription: SUB,
             identity: Identity::Message,
             keys: &keys,
+            deferred: &[],
         };
-        let known = store.known(&mut tx, known).await.unwrap();
+        let known = store.known(&mut tx, known).await.unwrap().entries;
         for (i, found) in known.iter().enumerate() {
             assert_eq!(found.is_some(), recorded.contains(&i), "key {i}");
         }

@@ -55,11 +55,13 @@ pub enum Defect {
     PurgesWhatMayCome,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// A deferral that is gone is not noticed.
+    GoneUnseen,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -85,5 +87,6 @@ impl Defect {
         Self::OriginalOverwritten,
         Self::PurgesWhatMayCome,
         Self::PausesCount,
+        Self::GoneUnseen,
     ];
 }

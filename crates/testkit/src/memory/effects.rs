@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use onceward_core::store::{
-    Append, Begin, Effects, End, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
+    Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
 };
 use onceward_core::{Envelope, LedgerEntry, Payload, Row, lane};
 
@@ -96,19 +96,26 @@ impl Effects for MemoryStore {
         tx.connection()
     }
 
-    async fn known(
-        &self,
-        tx: &mut MemoryTx,
-        request: Known<'_>,
-    ) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    async fn known(&self, tx: &mut MemoryTx, request: Known<'_>) -> Result<Found, StoreError> {
         self.enter(Operation::Known).await?;
         let keys = request.keys.iter().map(|key| {
             let place =
                 LedgerPlace::of(self.ledger_of(request.subscription), request.identity, key);
             find_within_a_day(&tx.connection, &place)
         });
-        keys.collect::<Result<_, _>>()
-            .map_err(|error: MemoryError| error.into_store_error(Operation::Known))
+        let entries = keys
+            .collect::<Result<_, _>>()
+            .map_err(|error: MemoryError| error.into_store_error(Operation::Known))?;
+        let state = self.shared.state();
+        let is_gone = |seq: &u64| {
+            let place = (request.subscription.to_owned(), *seq);
+            !state.tables.deferrals.contains_key(&place) && !self.shared.has(Defect::GoneUnseen)
+        };
+        let gone = request.deferred.iter().copied().filter(is_gone);
+        Ok(Found {
+            entries,
+            gone: gone.collect(),
+        })
     }
 
     async fn settle(&self, tx: &mut MemoryTx, request: Settle<'_>) -> Result<Settled, StoreError> {

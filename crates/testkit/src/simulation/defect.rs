@@ -138,12 +138,13 @@ impl SimStore {
         }
     }
 
-    pub(super) fn forget_known(&self, request: &Known<'_>, known: &mut [Option<LedgerEntry>]) {
+    pub(super) fn forget_known(&self, request: &Known<'_>, found: &mut Found) {
         if !self.is(Defect::RerunsOutsideLedger) {
             return;
         }
+        found.gone.clear();
         let remembered = lock(&self.process.world.remembered);
-        for (key, entry) in request.keys.iter().zip(known) {
+        for (key, entry) in request.keys.iter().zip(&mut found.entries) {
             if remembered.lost.contains(key) {
                 *entry = None;
             }

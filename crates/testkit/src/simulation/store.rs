@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::Envelope;
-use onceward_core::LedgerEntry;
 use onceward_core::Position;
 use onceward_core::store::*;
 
@@ -213,11 +212,7 @@ impl Effects for SimStore {
         &mut tx.connection
     }
 
-    async fn known(
-        &self,
-        tx: &mut SimTx,
-        request: Known<'_>,
-    ) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    async fn known(&self, tx: &mut SimTx, request: Known<'_>) -> Result<Found, StoreError> {
         self.before("known").await?;
         let mut known = self.inner.known(tx.memory(), request.clone()).await?;
         self.forget_known(&request, &mut known);

@@ -5,8 +5,8 @@ use onceward_core::{Class, Row, Spent, lane};
 
 use super::seams::*;
 use super::steps::{
-    ALL_SLOTS, SUB, append_rows, defer, deferral, failure, held, ids, load, message, messages,
-    nothing, open, settle,
+    ALL_SLOTS, SUB, append_rows, defer, deferral, failure, gone, held, ids, load, message,
+    messages, nothing, open, settle,
 };
 use super::{CaseResult, Fixture};
 
@@ -234,6 +234,29 @@ pub async fn clearing_rolls_back_too<F: Fixture>(fixture: &F) -> CaseResult {
         .await?;
     store.end(tx, End::RollBack).await?;
     assert_eq!(load(store, &rows[0]).await?.len(), 1);
+    Ok(())
+}
+
+/// Who takes a message for deferred hears when it is not: its effect cleared it, and nobody heard.
+pub async fn what_is_gone_is_told<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let rows = of_one_key(fixture, 3).await?;
+    let seqs = [rows[0].seq, rows[1].seq, rows[2].seq];
+    let written = [DeferralKind::Retry, DeferralKind::Running];
+    let written = rows.iter().zip(written);
+    let written: Vec<_> = written
+        .map(|(row, kind)| deferral(row, kind, None))
+        .collect();
+    defer(store, &written).await?;
+    assert_eq!(gone(store, SUB, &seqs).await?, [seqs[2]]);
+    let clear = Settle {
+        clear: &seqs[..1],
+        ..nothing()
+    };
+    settle(store, clear).await?;
+    assert_eq!(gone(store, SUB, &seqs).await?, [seqs[0], seqs[2]]);
+    assert_eq!(gone(store, "another", &seqs).await?, seqs);
+    assert_eq!(gone(store, SUB, &[]).await?, [0; 0]);
     Ok(())
 }
 

@@ -105,6 +105,7 @@ macro_rules! store_suite_cases {
                 clearing_removes_just_that
                 what_was_released_meanwhile_is_neither_overwritten_nor_cleared
                 clearing_rolls_back_too
+                what_is_gone_is_told
                 pages_of_a_key_go_on_after_a_sequence
                 held_keys_count_and_tell_when_the_first_is_due
                 only_a_persons_turn_has_no_time

@@ -299,11 +299,30 @@ pub(super) async fn known<S: Store>(
         subscription,
         identity,
         keys,
+        deferred: &[],
     };
-    let found = store.known(&mut tx, request).await?;
+    let found = store.known(&mut tx, request).await?.entries;
     store.end(tx, End::RollBack).await?;
     assert_eq!(found.len(), keys.len(), "one answer for each key");
     Ok(found)
+}
+
+/// Which of the sequences have no deferral.
+pub(super) async fn gone<S: Store>(
+    store: &S,
+    subscription: &str,
+    deferred: &[u64],
+) -> Result<Vec<u64>, StoreError> {
+    let mut tx = open(store).await?;
+    let request = onceward_core::store::Known {
+        subscription,
+        identity: Identity::Message,
+        keys: &[],
+        deferred,
+    };
+    let found = store.known(&mut tx, request).await?;
+    store.end(tx, End::RollBack).await?;
+    Ok(found.gone)
 }
 
 /// A ledger entry of a row that went well.

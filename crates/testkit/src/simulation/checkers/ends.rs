@@ -177,12 +177,6 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
         (_, Some(Trouble::Schema)) => vec!["schema"],
         (_, Some(Trouble::Rejected)) => vec!["rejected"],
         (_, Some(Trouble::Operator)) => vec!["operator"],
-        // A probe whose answer is lost is an attempt as well.
-        (Role::Carrier, Some(Trouble::Ambiguous | Trouble::TimeOut | Trouble::Panic))
-            if facts.setup.has(Fault::Lost) =>
-        {
-            vec!["done", "attempts_exhausted"]
-        }
         (Role::Carrier, Some(Trouble::Ambiguous | Trouble::TimeOut | Trouble::Panic)) => {
             vec!["done"]
         }
