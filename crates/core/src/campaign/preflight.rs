@@ -17,6 +17,8 @@ pub enum Finding {
     InCampaign,
     /// It is on its way: deferred, or its case was not chosen and somebody has to decide there.
     InFlight,
+    /// It is to come from the log, and an open case holds its key: it would only wait.
+    BehindCase,
     /// It was to be tried at most once, and was.
     NeverTwice,
     /// Neither the log nor a case has it any more.
@@ -45,10 +47,11 @@ pub enum Weight {
 
 impl Finding {
     /// All of them, the weightiest first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TypeNotTaken,
         Self::InCampaign,
         Self::InFlight,
+        Self::BehindCase,
         Self::NeverTwice,
         Self::Gone,
         Self::Forgotten,
@@ -64,6 +67,7 @@ impl Finding {
             Self::TypeNotTaken => "type-not-taken",
             Self::InCampaign => "in-campaign",
             Self::InFlight => "in-flight",
+            Self::BehindCase => "behind-case",
             Self::NeverTwice => "never-twice",
             Self::Gone => "gone",
             Self::Forgotten => "forgotten",
@@ -86,6 +90,7 @@ impl Finding {
             Self::TypeNotTaken => "no handler takes its type today",
             Self::InCampaign => "another campaign has it",
             Self::InFlight => "it is on its way, or has a case that is open",
+            Self::BehindCase => "an open case holds its key",
             Self::NeverTwice => "it was to be tried at most once, and was",
             Self::Gone => "neither the log nor a case has it any more",
             Self::Forgotten => "older than the ledger's memory and unknown there",
@@ -102,6 +107,7 @@ impl Finding {
             Self::TypeNotTaken
             | Self::InCampaign
             | Self::InFlight
+            | Self::BehindCase
             | Self::NeverTwice
             | Self::Gone => Weight::Refuses,
             Self::Forgotten | Self::NotDone | Self::Overtaken => Weight::Asks,
@@ -135,6 +141,8 @@ pub struct Facts {
     pub is_deferred: bool,
     /// It is not from a case and has one that is live.
     pub has_live_case: bool,
+    /// It is not from a case, and one that is live holds its key.
+    pub is_behind_case: bool,
     /// The log or a case still has it.
     pub is_there: bool,
     /// The ledger has its effect, under the generation of the first run.
@@ -175,6 +183,7 @@ pub fn preflight(
         (Finding::TypeNotTaken, !facts.is_type_taken),
         (Finding::InCampaign, facts.is_in_campaign),
         (Finding::InFlight, facts.is_deferred || facts.has_live_case),
+        (Finding::BehindCase, facts.is_behind_case),
         (Finding::NeverTwice, facts.is_at_most_once_case),
         (Finding::Gone, !facts.is_there),
         (Finding::Forgotten, is_unknown && is_old),
