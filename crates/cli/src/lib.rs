@@ -104,7 +104,7 @@ async fn on_store(global: &Global, output: Output, command: &Command) -> Result<
         opened.require_current().await?;
         match command {
             Command::Operation(command) => operation::run(opened, output, command).await,
-            Command::Backlog(args) => backlog::run(opened, output, args).await,
+            Command::Backlog(args) => backlog::run(opened, output, global, args).await,
             Command::Quarantine(command) => quarantine::run(opened, output, global, command).await,
             Command::Replay(command) => replay::run(opened, output, command).await,
             Command::Subscription(command) => subscription::run(opened, output, command).await,

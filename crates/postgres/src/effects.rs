@@ -191,7 +191,9 @@ async fn record(
         .bind(values.digests)
         .bind(values.endings)
         .bind(values.results)
-        .bind(values.versions);
+        .bind(values.versions)
+        .bind(values.aggregate_types)
+        .bind(values.aggregate_ids);
     query.execute(connection).await
 }
 
@@ -210,7 +212,9 @@ async fn record_operations(
         .bind(values.digests)
         .bind(values.endings)
         .bind(values.results)
-        .bind(values.versions);
+        .bind(values.versions)
+        .bind(values.aggregate_types)
+        .bind(values.aggregate_ids);
     query.execute(connection).await
 }
 
@@ -220,6 +224,8 @@ struct ValueColumns<'a> {
     endings: Vec<&'static str>,
     results: Vec<Option<&'a str>>,
     versions: Vec<Option<i64>>,
+    aggregate_types: Vec<Option<&'a str>>,
+    aggregate_ids: Vec<Option<&'a str>>,
 }
 
 impl<'a> ValueColumns<'a> {
@@ -232,6 +238,14 @@ impl<'a> ValueColumns<'a> {
             endings: entries.iter().map(|e| e.ending.as_str()).collect(),
             results: entries.iter().map(|e| e.result.as_deref()).collect(),
             versions: entries.iter().map(|e| e.aggregate_version).collect(),
+            aggregate_types: entries
+                .iter()
+                .map(|e| Some(e.aggregate.as_ref()?.aggregate_type.as_str()))
+                .collect(),
+            aggregate_ids: entries
+                .iter()
+                .map(|e| Some(e.aggregate.as_ref()?.aggregate_id.as_str()))
+                .collect(),
         }
     }
 }
@@ -251,17 +265,14 @@ fn read_entry(row: &PgRow, keys: &[LedgerKey]) -> Result<(usize, LedgerEntry), s
             .try_get::<Option<String>, _>("result")?
             .map(String::into_boxed_str),
         aggregate_version: row.try_get("aggregateversion")?,
+        aggregate: None,
     };
     Ok((place, entry))
 }
 
-/// The column has a check constraint: there is no third.
+/// The column has a check constraint: there is no other.
 pub(crate) fn read_ending(text: &str) -> Ending {
-    if text == Ending::Rejected.as_str() {
-        Ending::Rejected
-    } else {
-        Ending::Done
-    }
+    Ending::named(text).unwrap_or(Ending::Done)
 }
 
 /// The error of work that needs a member which has ended.

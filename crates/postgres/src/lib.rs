@@ -33,7 +33,9 @@ mod session;
 #[doc(hidden)]
 pub mod snapshot;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 mod waiting;
 
 pub use append::{Parameter, append_statement};

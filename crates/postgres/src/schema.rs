@@ -26,6 +26,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("room", include_str!("../migrations/0003_room.sql")),
     ("operate", include_str!("../migrations/0004_operate.sql")),
     ("replay", include_str!("../migrations/0005_replay.sql")),
+    ("order", include_str!("../migrations/0006_order.sql")),
     ("cases", include_str!("../migrations/0007_cases.sql")),
 ];
 

@@ -53,6 +53,13 @@ impl std::fmt::Debug for Tx {
     }
 }
 
+impl Tx {
+    /// The connection, for statements of the store.
+    pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
+        self.write.connection()
+    }
+}
+
 impl Effects for Sqlite {
     type Tx = Tx;
 
@@ -199,17 +206,14 @@ fn entry(row: &SqliteRow, key: LedgerKey) -> Result<LedgerEntry, sqlx::Error> {
         ending: ending(row)?,
         result: result.map(Into::into),
         aggregate_version: row.try_get("aggregateversion")?,
+        aggregate: None,
     })
 }
 
 /// The table allows no other names.
 pub(crate) fn ending(row: &SqliteRow) -> Result<Ending, sqlx::Error> {
     let name: &str = row.try_get("ending")?;
-    Ok(if name == Ending::Rejected.as_str() {
-        Ending::Rejected
-    } else {
-        Ending::Done
-    })
+    Ok(Ending::named(name).unwrap_or(Ending::Done))
 }
 
 /// Those of the sequences that have no deferral.
@@ -258,6 +262,8 @@ async fn insert_ledger(
                 .bind(entry.ending.as_str())
                 .bind(entry.result.as_deref())
                 .bind(entry.aggregate_version)
+                .bind(entry.aggregate.as_ref().map(|a| a.aggregate_type.as_str()))
+                .bind(entry.aggregate.as_ref().map(|a| a.aggregate_id.as_str()))
                 .bind(now);
         }
         let done = query.execute(&mut *connection).await.attempting(SETTLE)?;

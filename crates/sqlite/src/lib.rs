@@ -45,7 +45,9 @@ mod replay;
 mod row;
 mod schema;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 mod watch;
 mod writer;
 

@@ -43,6 +43,9 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::StoppedKeepsItems => "replay::two_campaigns_never_have_one_message",
         Defect::GenerationForgotten => "replay_log::a_rerun_comes_under_its_generation",
         Defect::TidyIgnoresCampaigns => "replay_log::what_is_to_go_out_stays_in_the_log",
+        Defect::LastRecordedVersion => "versions::the_highest_version_is_the_last_one",
+        Defect::VersionsNotAsked => "versions::a_key_gives_the_versions_asked_for",
+        Defect::HoldLimitsIgnored => "status::keys_that_are_held_the_longest_are_named",
         _ => "a case for a defect that is new here",
     }
 }

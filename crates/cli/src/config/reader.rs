@@ -278,7 +278,7 @@ impl<'a> Section<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(
+    pub(super) fn choice<T: Clone>(
         &self,
         key: &'static str,
         choices: &[(&'static str, T)],
@@ -296,7 +296,7 @@ impl<'a> Section<'a> {
             );
             self.fault(FaultCode::BadValue, &text.place, message);
         }
-        found.map(|(_, choice)| *choice)
+        found.map(|(_, choice)| choice.clone())
     }
 
     pub(super) fn section(&self, key: &'static str) -> Option<Section<'a>> {

@@ -160,3 +160,33 @@ on_both_stores! {
         assert_eq!(history[2]["why"], "again");
     }
 }
+
+on_both_stores! {
+    async fn old_cases_are_told_of_and_removed_only_by_hand(place) {
+        with_crypto();
+        let mut receiver = particular().await;
+        let (daemon, case) = poisoned(&place, &receiver, "{\"zip\":\"1\"}");
+        receiver.next().await;
+        assert_eq!(daemon.stop(), 0);
+        let list = ["quarantine", "list", "--json"];
+        assert_eq!(place.run(&list).ended(0).json()["past_retention"], Value::Null);
+        let text = place.read("onceward.toml");
+        place.write("onceward.toml", &format!("{text}\n[retention]\ncases_ms = 1\n"));
+        place.run(&["quarantine", "list"]).ended(0).says(&["older than 1ms", "purge --older-than 1ms"]);
+        let told = place.run(&list).ended(0).json()["past_retention"].clone();
+        assert_eq!(told["oldest_case_id"].to_string(), case);
+        let backlog = place.run(&["backlog", "--json"]).ended(0).json();
+        assert_eq!(backlog["cases_past_retention"]["oldest_case_id"].to_string(), case);
+        let daemon = place.up(&[]);
+        place.until("it is in the log", || place.read("up.log").contains("older than 1ms").then_some(()));
+        assert_eq!(daemon.stop(), 0);
+        let purge = ["quarantine", "purge", "--older-than", "1ms", "--why", "kept long enough", "--yes"];
+        let none = place.run(&purge).ended(0);
+        assert!(none.err.contains("no cases"), "it is open: {none:#?}");
+        place.run(&["quarantine", "discard", &case, "--why", "old", "--yes"]).ended(0);
+        place.run(&purge[..6]).ended(2).says(&["OW1041"]);
+        // The log still has its message, which would run again without it.
+        place.run(&purge).ended(1).says(&["OW1043", "the log still has its message"]);
+        assert_eq!(show(&place, &case)["state"], "discarded");
+    }
+}

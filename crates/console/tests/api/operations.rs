@@ -49,6 +49,7 @@ async fn finish(server: &Server) {
         ending: Ending::Done,
         result: Some(r#"{"label":"secret-992"}"#.into()),
         aggregate_version: None,
+        aggregate: None,
     };
     let mut tx = server.store.begin(Begin { lease: None }).await.unwrap();
     let settle = Settle {

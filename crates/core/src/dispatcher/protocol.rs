@@ -30,6 +30,8 @@ pub struct Work {
     pub is_released: bool,
     /// Which run of it this is in the ledger: 0 but for a deliberate rerun.
     pub generation: u32,
+    /// It waits for an earlier version, was tried before, and nothing that it waits for is stored.
+    pub is_alone: bool,
     /// The last failure, if any.
     pub failure: Option<FailureRecord>,
 }
@@ -164,6 +166,8 @@ pub enum Command {
         slot: u16,
         /// Only messages with a sequence above this.
         after_seq: u64,
+        /// Only versions of this message's aggregate, up to this one.
+        versions_to: Option<(Arc<Row>, i64)>,
         /// Most rows.
         rows_max: u32,
     },

@@ -7,6 +7,7 @@ use super::super::*;
 use crate::coalesce::BatchSeen;
 use crate::contract::{Semantics, SubscriptionContract};
 use crate::envelope::{Envelope, Payload};
+use crate::lane::lane_of;
 use crate::position::Snapshot;
 use crate::store::DeferredRow;
 use crate::timestamp::Timestamp;

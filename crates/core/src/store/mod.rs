@@ -18,7 +18,9 @@ mod operate;
 mod replay;
 mod schema;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 
 pub use crate::case::{Actor, CaseAction, CaseState, Correction, Standing};
 pub use acceptance::{AcceptRequest, Acceptance, Accepted};
@@ -41,10 +43,12 @@ pub use replay::{
 };
 pub use schema::{Declared, Registered, Schema, SchemaState, Start, Terms};
 pub use status::{
-    Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
-    Status,
+    Backlog, BacklogQuery, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
+    MessageStatus, OperationQuery, Status,
 };
+pub use time::Time;
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};
+pub use versions::{LastVersions, Versions};
 
 /// What went wrong in a store, by what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,7 +167,19 @@ impl StdError for StoreError {
 
 /// Everything an engine needs.
 pub trait Store:
-    Log + Lanes + Effects + Deferrals + Cases + Operate + Replay + Acceptance + Status + Upkeep + Schema
+    Log
+    + Lanes
+    + Effects
+    + Versions
+    + Time
+    + Deferrals
+    + Cases
+    + Operate
+    + Replay
+    + Acceptance
+    + Status
+    + Upkeep
+    + Schema
 {
 }
 
@@ -171,6 +187,8 @@ impl<S> Store for S where
     S: Log
         + Lanes
         + Effects
+        + Versions
+        + Time
         + Deferrals
         + Cases
         + Operate

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{OptionFuture, join_all};
 use onceward_core::lane::{LaneView, balance};
 use onceward_core::store::{Join, Lease, Renew, Store, StoreError, StoreErrorKind, Survey, Take};
 use tokio::sync::{mpsc, watch};
@@ -12,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::campaigns::Campaigns;
+use super::held;
 use super::patience::Patience;
 use super::reader::Reader;
 use super::runner::{Acted, Note, Over, Runner, RunnerReport, Runtime};
@@ -65,18 +67,26 @@ impl<S: Store> Fleet<S> {
             .map(|kept| keep_up(self.store.clone(), kept));
         let campaigns = self.campaigns.clone();
         let campaigns = campaigns.take_on(self.store.clone());
-        let upkeep = async {
-            match upkeep {
-                Some(upkeep) => upkeep.await,
-                None => std::future::pending().await,
-            }
+        let watching = self.options.held_every_ms.map(|every_ms| {
+            let every = Duration::from_millis(every_ms.max(1));
+            let watches = self.runtimes.values().map(|runtime| {
+                let (store, report) = (self.store.clone(), self.report.clone());
+                held::watch(store, Arc::clone(runtime), every, report)
+            });
+            join_all(watches.collect::<Vec<_>>())
+        });
+        let work = self.work();
+        // These have no end of their own.
+        let beside = async {
+            let upkeep = OptionFuture::from(upkeep);
+            let watching = OptionFuture::from(watching);
+            tokio::join!(upkeep, watching, campaigns);
+            std::future::pending::<()>().await;
         };
-        // Neither of the others has an end of its own.
         tokio::select! {
             biased;
-            () = self.work() => {}
-            () = campaigns => {}
-            () = upkeep => {}
+            () = work => {}
+            () = beside => {}
         }
     }
 

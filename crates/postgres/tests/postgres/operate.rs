@@ -158,6 +158,7 @@ async fn a_released_message_outlives_its_partition() {
         slot: rows[0].slot,
         key: "k1",
         after_seq: 0,
+        versions_to: None,
         rows_max: 10,
     };
     let loaded = store.load_key(request).await.unwrap();

@@ -1,5 +1,5 @@
 -- Conditions whose parameter is null are left out before it is prepared: an index is used only for
--- what is there. Numbers first, which indexes have; the rows of one page then.
+-- what is there. Numbers first, which indexes have, then the rows of one page.
 SELECT
     c.case_id, c.subscription, c.key, c.state, c.owner, c.due_at, c.replays, c.regressions,
     c.fingerprint, c.holds_key, c.reason, c.failure, c.failures, c.deaths, c.waits, c.age_ms,

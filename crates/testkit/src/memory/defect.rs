@@ -69,11 +69,17 @@ pub enum Defect {
     GenerationForgotten,
     /// Upkeep removes rows that a campaign is still to send out.
     TidyIgnoresCampaigns,
+    /// The last version of an aggregate is the one recorded last, and not the highest.
+    LastRecordedVersion,
+    /// Asked for some versions of an aggregate, a key gives all that is deferred.
+    VersionsNotAsked,
+    /// Asked for keys beyond limits, it gives those within them too.
+    HoldLimitsIgnored,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -106,5 +112,8 @@ impl Defect {
         Self::StoppedKeepsItems,
         Self::GenerationForgotten,
         Self::TidyIgnoresCampaigns,
+        Self::LastRecordedVersion,
+        Self::VersionsNotAsked,
+        Self::HoldLimitsIgnored,
     ];
 }

@@ -47,7 +47,9 @@ mod replay;
 mod schema;
 mod state;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 mod writes;
 
 pub use connection::{MemoryConnection, MemoryError, MemoryTx};

@@ -434,6 +434,7 @@ async fn serve(store: SimStore, process: Arc<Process>) {
                 description: process.name.clone(),
                 // The machine tidies up, when the run says so.
                 retention: None,
+                held_every_ms: None,
             });
         for role in &setup.roles {
             engine = engine.subscribe(subscription(&setup, *role, &process));

@@ -270,6 +270,28 @@ pub(super) fn commit_unknown() -> StoreError {
     StoreError::found(kind, "commit", "simulated: answer lost")
 }
 
+impl Versions for SimStore {
+    async fn last_versions(
+        &self,
+        tx: &mut SimTx,
+        request: LastVersions<'_>,
+    ) -> Result<Vec<Option<i64>>, StoreError> {
+        self.before("last_versions").await?;
+        let last = self.inner.last_versions(tx.memory(), request).await?;
+        self.after("last_versions").await?;
+        Ok(last)
+    }
+}
+
+impl Time for SimStore {
+    async fn time(&self, tx: &mut SimTx) -> Result<onceward_core::Timestamp, StoreError> {
+        self.before("time").await?;
+        let time = self.inner.time(tx.memory()).await?;
+        self.after("time").await?;
+        Ok(time)
+    }
+}
+
 impl Lanes for SimStore {
     async fn join(&self, request: Join<'_>) -> Result<Lease, StoreError> {
         self.before("join").await?;
@@ -439,6 +461,11 @@ impl Status for SimStore {
 
     async fn backlog(&self, query: BacklogQuery<'_>) -> Result<Backlog, StoreError> {
         self.through("backlog", self.inner.backlog(query)).await
+    }
+
+    async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
+        self.through("longest_held", self.inner.longest_held(query))
+            .await
     }
 }
 

@@ -58,6 +58,7 @@ macro_rules! store_suite_cases {
                 an_operation_is_known_whenever_it_comes_again
                 a_sequence_is_an_identity
                 two_at_once_are_one_effect
+                every_ending_comes_back
                 a_rollback_lets_the_other_have_it
             }
             effects {
@@ -192,6 +193,15 @@ macro_rules! store_suite_cases {
                 a_new_era_refuses_old_positions
                 the_store_answers
             }
+            versions {
+                the_highest_version_is_the_last_one
+                versions_of_others_do_not_count
+                a_transaction_sees_the_versions_that_it_recorded
+                rows_without_an_aggregate_do_not_count
+                a_key_gives_the_versions_asked_for
+                versions_of_released_messages_are_found
+                a_gap_counts_as_due_for_its_key_only
+            }
             upkeep {
                 nothing_a_position_still_needs_is_removed
                 nothing_a_deferral_refers_to_is_removed
@@ -213,6 +223,8 @@ macro_rules! store_suite_cases {
                 the_backlog_stops_counting_where_told
                 the_backlog_counts_deferred_and_quarantined
                 the_backlog_names_owners
+                keys_that_are_held_the_longest_are_named
+                the_time_is_the_databases
             }
         }
     };

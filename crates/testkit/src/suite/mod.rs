@@ -36,12 +36,14 @@ pub mod status;
 mod steps;
 pub mod takeover;
 pub mod upkeep;
+pub mod versions;
 
 /// The methods of all seams.
 mod seams {
     pub(super) use onceward_core::store::{
         Acceptance as _, Append as _, Cases as _, Deferrals as _, Effects as _, Lanes as _,
-        Log as _, Operate as _, Replay as _, Schema as _, Status as _, Upkeep as _,
+        Log as _, Operate as _, Replay as _, Schema as _, Status as _, Time as _, Upkeep as _,
+        Versions as _,
     };
 }
 

@@ -474,6 +474,7 @@ pub async fn a_pause_goes_along_with_a_new_name<F: Fixture>(fixture: &F) -> Case
         slot: row.slot,
         key: "k",
         after_seq: 0,
+        versions_to: None,
         rows_max: 10,
     };
     let age_ms = store.load_key(request).await?[0].spent.age_ms;

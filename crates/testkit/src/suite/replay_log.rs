@@ -359,6 +359,7 @@ pub async fn a_campaign_goes_along_with_a_new_name<F: Fixture>(fixture: &F) -> C
             key: "k1",
             after_seq: 0,
             rows_max: 10,
+            versions_to: None,
         })
         .await?;
     assert_eq!((deferred.len(), deferred[0].generation), (1, 1));
