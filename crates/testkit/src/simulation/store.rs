@@ -277,7 +277,8 @@ impl Versions for SimStore {
         request: LastVersions<'_>,
     ) -> Result<Vec<Option<i64>>, StoreError> {
         self.before("last_versions").await?;
-        let last = self.inner.last_versions(tx.memory(), request).await?;
+        let mut last = self.inner.last_versions(tx.memory(), request).await?;
+        self.forget_versions(&mut last);
         self.after("last_versions").await?;
         Ok(last)
     }
@@ -346,7 +347,9 @@ impl Deferrals for SimStore {
     async fn load_key(&self, request: LoadKey<'_>) -> Result<Vec<DeferredRow>, StoreError> {
         self.before("load_key").await?;
         let subscription = request.subscription.to_owned();
+        let is_of_versions = request.versions_to.is_some();
         let mut rows = self.inner.load_key(request).await?;
+        self.forget_earlier(is_of_versions, &mut rows);
         for row in &mut rows {
             let subscription = subscription.clone();
             self.process.say(Event::Loaded {
