@@ -25,6 +25,7 @@ mod log;
 mod operate;
 mod pooler;
 mod positions;
+mod registry;
 mod retention;
 mod row;
 mod schema;

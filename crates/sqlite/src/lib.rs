@@ -41,6 +41,7 @@ mod fairness;
 mod lanes;
 mod log;
 mod operate;
+mod registry;
 mod row;
 mod schema;
 mod status;

@@ -72,6 +72,9 @@ pub struct SubscriptionState {
     pub revision: u64,
     /// Whether it is paused.
     pub is_paused: bool,
+    /// Batches that may run at once in one process, where an operator said that it be fewer than
+    /// declared.
+    pub concurrency_max: Option<u16>,
 }
 
 /// Members and lanes at one moment.

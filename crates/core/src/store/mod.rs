@@ -15,6 +15,7 @@ mod effects;
 mod lanes;
 mod log;
 mod operate;
+mod registry;
 mod schema;
 mod status;
 mod upkeep;
@@ -32,8 +33,10 @@ pub use lanes::{
 };
 pub use log::{Log, Page, ReadPage, SavePosition, Span};
 pub use operate::{
-    ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause,
+    ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetLimit,
+    SetPause,
 };
+pub use registry::{Registry, Remove, Removed, Rename};
 pub use schema::{Declared, Registered, Schema, SchemaState, Start};
 pub use status::{
     Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
@@ -158,11 +161,31 @@ impl StdError for StoreError {
 
 /// Everything an engine needs.
 pub trait Store:
-    Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
+    Log
+    + Lanes
+    + Effects
+    + Deferrals
+    + Cases
+    + Operate
+    + Registry
+    + Acceptance
+    + Status
+    + Upkeep
+    + Schema
 {
 }
 
 impl<S> Store for S where
-    S: Log + Lanes + Effects + Deferrals + Cases + Operate + Acceptance + Status + Upkeep + Schema
+    S: Log
+        + Lanes
+        + Effects
+        + Deferrals
+        + Cases
+        + Operate
+        + Registry
+        + Acceptance
+        + Status
+        + Upkeep
+        + Schema
 {
 }

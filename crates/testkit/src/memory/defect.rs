@@ -53,6 +53,8 @@ pub enum Defect {
     OriginalOverwritten,
     /// A case is removed while the log still has its message.
     PurgesWhatMayCome,
+    /// A subscription is removed with messages that are deferred in it.
+    RemovesWhatIsLeft,
     /// Ages go on while a subscription is paused.
     PausesCount,
     /// A deferral that is gone is not noticed.
@@ -61,7 +63,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -86,6 +88,7 @@ impl Defect {
         Self::CorrectionForgotten,
         Self::OriginalOverwritten,
         Self::PurgesWhatMayCome,
+        Self::RemovesWhatIsLeft,
         Self::PausesCount,
         Self::GoneUnseen,
     ];

@@ -81,6 +81,7 @@ impl Lanes for MemoryStore {
                     subscription: name.clone(),
                     revision: state.tables.revisions.get(name).copied().unwrap_or(0),
                     is_paused: state.tables.paused_since(name).is_some(),
+                    concurrency_max: state.tables.limits.get(name).copied(),
                 })
                 .collect(),
         })

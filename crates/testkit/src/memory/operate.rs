@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Correction, Deferral, DeferralKind,
-    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause, Standing, StoreError,
+    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetLimit, SetPause, Standing, StoreError,
     StoreErrorKind,
 };
 use onceward_core::{Spent, Timestamp};
@@ -159,6 +159,29 @@ impl Operate for MemoryStore {
         Ok(())
     }
 
+    async fn set_limit(&self, request: SetLimit<'_>) -> Result<(), StoreError> {
+        self.enter(Operation::Operate).await?;
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state();
+        known(&state, request.subscription)?;
+        let before = state.tables.limits.get(request.subscription).copied();
+        let checked = request.check(before);
+        checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
+        let subscription = request.subscription.to_owned();
+        let mut writes = vec![
+            Write::Limit(subscription, request.concurrency_max),
+            Write::Audit(AuditEntry {
+                before: limit(before),
+                after: limit(request.concurrency_max),
+                ..entry(now, request.by, "limit", request.subscription)
+            }),
+        ];
+        writes.extend(self.revise(request.subscription));
+        commit(&mut state, now, writes);
+        Ok(())
+    }
+
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
         self.enter(Operation::Operate).await?;
         let state = self.shared.state();
@@ -216,7 +239,7 @@ const fn rows_max(asked: u32) -> usize {
     }
 }
 
-fn known(state: &State, subscription: &str) -> Result<(), StoreError> {
+pub(super) fn known(state: &State, subscription: &str) -> Result<(), StoreError> {
     if state.subscriptions.contains_key(subscription) {
         return Ok(());
     }
@@ -225,7 +248,7 @@ fn known(state: &State, subscription: &str) -> Result<(), StoreError> {
 }
 
 /// A row of the audit log without its subject; the table numbers it.
-fn entry(now: Timestamp, by: Actor<'_>, action: &str, subscription: &str) -> AuditEntry {
+pub(super) fn entry(now: Timestamp, by: Actor<'_>, action: &str, subscription: &str) -> AuditEntry {
     AuditEntry {
         audit_id: 0,
         acted_at: now,
@@ -240,7 +263,7 @@ fn entry(now: Timestamp, by: Actor<'_>, action: &str, subscription: &str) -> Aud
 }
 
 /// All of it in one transaction. Nobody could have ended it.
-fn commit(state: &mut State, now: Timestamp, writes: Vec<Write>) {
+pub(super) fn commit(state: &mut State, now: Timestamp, writes: Vec<Write>) {
     let number = state.open(OpenTx {
         xid: None,
         member: None,
@@ -257,7 +280,7 @@ fn commit(state: &mut State, now: Timestamp, writes: Vec<Write>) {
 }
 
 impl MemoryStore {
-    fn revise(&self, subscription: &str) -> Option<Write> {
+    pub(super) fn revise(&self, subscription: &str) -> Option<Write> {
         let is_wrong = self.shared.has(Defect::RevisionStands);
         (!is_wrong).then(|| Write::Revise(subscription.to_owned()))
     }

@@ -370,6 +370,11 @@ impl Operate for SimStore {
             .await
     }
 
+    async fn set_limit(&self, request: SetLimit<'_>) -> Result<(), StoreError> {
+        self.through("set_limit", self.inner.set_limit(request))
+            .await
+    }
+
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
         self.through("history", self.inner.history(query)).await
     }
@@ -377,6 +382,16 @@ impl Operate for SimStore {
     async fn case_groups(&self, query: GroupQuery<'_>) -> Result<Vec<CaseGroup>, StoreError> {
         self.through("case_groups", self.inner.case_groups(query))
             .await
+    }
+}
+
+impl Registry for SimStore {
+    async fn rename(&self, request: Rename<'_>) -> Result<(), StoreError> {
+        self.through("rename", self.inner.rename(request)).await
+    }
+
+    async fn remove(&self, request: Remove<'_>) -> Result<Removed, StoreError> {
+        self.through("remove", self.inner.remove(request)).await
     }
 }
 

@@ -29,6 +29,7 @@ pub mod log_interleaved;
 pub mod operate;
 pub mod operate_corrections;
 pub mod operate_subscriptions;
+pub mod registry;
 pub mod schema;
 pub mod status;
 mod steps;
@@ -39,7 +40,7 @@ pub mod upkeep;
 mod seams {
     pub(super) use onceward_core::store::{
         Acceptance as _, Append as _, Cases as _, Deferrals as _, Effects as _, Lanes as _,
-        Log as _, Operate as _, Schema as _, Status as _, Upkeep as _,
+        Log as _, Operate as _, Registry as _, Schema as _, Status as _, Upkeep as _,
     };
 }
 
