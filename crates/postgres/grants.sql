@@ -36,6 +36,10 @@ grant insert on onceward.ledger, onceward.operation_ledger to onceward_worker;
 grant insert, update, delete on onceward.deferrals to onceward_worker;
 grant insert, update on onceward.cases, onceward.lanes, onceward.members,
     onceward.subscriptions to onceward_worker;
+grant update on onceward.campaigns, onceward.campaign_items to onceward_worker;
+grant execute on function onceward.record_of_campaign(
+    bigint, timestamptz, text, text, text, bigint, text, json, json)
+    to onceward_worker, onceward_operator;
 grant insert on onceward.heartbeats, onceward.positions, onceward.case_tallies to onceward_worker;
 grant usage on sequence onceward.fence_seq to onceward_worker;
 
@@ -46,6 +50,7 @@ grant insert, update on onceward.deferrals to onceward_operator;
 grant update (revision, concurrency_max) on onceward.subscriptions to onceward_operator;
 grant insert, update (resumed_at) on onceward.pauses to onceward_operator;
 grant insert on onceward.audit, onceward.corrections, onceward.case_tallies to onceward_operator;
+grant insert, update on onceward.campaigns, onceward.campaign_items to onceward_operator;
 
 -- Auditor: who, what and when, but no content.
 grant select (seq, slot, id, source, aggregatetype, aggregateid, type, operationid, partitionkey,
@@ -62,4 +67,4 @@ grant select (case_id, subscription, seq, id, source, aggregatetype, aggregateid
 grant select (case_id, id, corrected_at) on onceward.corrections to onceward_auditor;
 grant select on onceward.migrations, onceward.meta, onceward.eras, onceward.subscriptions,
     onceward.lanes, onceward.members, onceward.ranges, onceward.upkeep, onceward.pauses,
-    onceward.audit to onceward_auditor;
+    onceward.campaigns, onceward.campaign_items, onceward.audit to onceward_auditor;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, send,
+    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, replay, send,
     subscription, up,
 };
 
@@ -78,6 +78,9 @@ pub enum Command {
     /// Look at messages that cannot go on, and decide what becomes of them
     #[command(subcommand)]
     Quarantine(quarantine::QuarantineCommand),
+    /// Send messages out again: a frozen selection, a canary first, paced, stoppable
+    #[command(subcommand)]
+    Replay(replay::ReplayCommand),
     /// Look at subscriptions, pause them, try again what waits for a person
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),

@@ -120,6 +120,12 @@ codes! {
     PartlyActed = "1042",
     /// An action that is not possible.
     ActionRefused = "1043",
+    /// A replay campaign was stopped before its end.
+    ReplayStopped = "1050",
+    /// A replay campaign came to its end, but not every message of it is done.
+    ReplayPartly = "1051",
+    /// The command that was to verify a canary failed.
+    ReplayUnverified = "1052",
     /// A payload that its type's schema does not describe, or that is not JSON where it must be.
     PayloadInvalid = "1070",
 }

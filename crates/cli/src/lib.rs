@@ -25,7 +25,7 @@ use clap::Parser as _;
 
 use cli::{Cli, Command, Global};
 use commands::{
-    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, send,
+    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, replay, send,
     subscription, up,
 };
 use error::{Code, EXIT_USAGE, Error};
@@ -106,6 +106,7 @@ async fn on_store(global: &Global, output: Output, command: &Command) -> Result<
             Command::Operation(command) => operation::run(opened, output, command).await,
             Command::Backlog(args) => backlog::run(opened, output, global, args).await,
             Command::Quarantine(command) => quarantine::run(opened, output, global, command).await,
+            Command::Replay(command) => replay::run(opened, output, command).await,
             Command::Subscription(command) => subscription::run(opened, output, command).await,
             Command::Init(_)
             | Command::Demo(_)

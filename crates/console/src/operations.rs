@@ -27,6 +27,10 @@ enum Progress {
     /// Somebody ended its case without it.
     Resolved,
     Rejected,
+    /// Its time was over before it could be done.
+    Expired,
+    /// A later one had been done, or took its place.
+    Superseded,
     Completed,
 }
 
@@ -115,6 +119,8 @@ fn progress(state: &MessageState) -> Progress {
         MessageState::Finished { ending, .. } => match ending {
             Ending::Done => Progress::Completed,
             Ending::Rejected => Progress::Rejected,
+            Ending::Expired => Progress::Expired,
+            Ending::Superseded => Progress::Superseded,
         },
         MessageState::Resolved { .. } => Progress::Resolved,
         MessageState::Delivered => Progress::Completed,

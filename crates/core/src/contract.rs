@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::breaker::BreakerPolicy;
 use crate::envelope::Row;
+use crate::expiry::{Expired, type_of_expired};
+use crate::hold::HoldLimits;
 use crate::lane::SLOTS;
 use crate::ledger::Identity;
 use crate::message::KeyField;
 use crate::retry::RetryPolicy;
-use crate::store::Start;
+use crate::store::{Start, Terms};
+use crate::version::{Gaps, VersionPolicy};
 
 /// What kind of message a type is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -56,14 +59,26 @@ impl Order {
     #[must_use]
     pub fn key_of(self, row: &Row) -> Cow<'_, str> {
         let envelope = &row.envelope;
+        self.key_from(
+            envelope.key(),
+            envelope.source.as_deref().unwrap_or_default(),
+            &envelope.message_type,
+            row.effect_id(),
+        )
+    }
+
+    /// The same from the parts of a message, of which `key` is its own.
+    #[must_use]
+    pub fn key_from<'a>(
+        self,
+        key: &'a str,
+        source: &str,
+        message_type: &str,
+        id: &str,
+    ) -> Cow<'a, str> {
         match self {
-            Self::Key => Cow::Borrowed(envelope.key()),
-            Self::None => Cow::Owned(format!(
-                "id:{} {} {}",
-                envelope.source.as_deref().unwrap_or_default(),
-                envelope.message_type,
-                row.effect_id()
-            )),
+            Self::Key => Cow::Borrowed(key),
+            Self::None => Cow::Owned(format!("id:{source} {message_type} {id}")),
         }
     }
 }
@@ -99,6 +114,8 @@ pub struct MessageContract {
     /// Which field the key goes to.
     #[serde(skip)]
     pub key: KeyField,
+    /// The type of the aggregates that its messages belong to, where that is known.
+    pub aggregate: Option<String>,
     /// Who repairs what goes wrong with it.
     pub owner: Option<String>,
     /// Where the repair is described.
@@ -124,6 +141,15 @@ pub struct SubscriptionContract {
     pub order: Order,
     /// What a quarantined message does to its key; by default hold for commands, skip for events.
     pub on_poison: Option<OnPoison>,
+    /// Whether and how the versions of aggregates are checked; `None` leaves them alone.
+    pub versions: Option<VersionPolicy>,
+    /// What becomes of work whose time is over.
+    pub expired: Expired,
+    /// How long its messages are useful here, in milliseconds, where that is shorter than what
+    /// their type promises.
+    pub useful_for_ms: Option<u64>,
+    /// How much may wait behind a key before somebody is told.
+    pub hold: HoldLimits,
     /// Retry budget.
     pub retry: RetryPolicy,
     /// Batches, or messages that are not coalesced, in work at once in one process. For effects
@@ -147,6 +173,8 @@ pub struct SubscriptionContract {
     pub start: Option<Start>,
     /// Former name.
     pub renamed_from: Option<String>,
+    /// Its handlers may be made to run once more on purpose, by a replay campaign.
+    pub is_repeatable: bool,
 }
 
 impl SubscriptionContract {
@@ -160,6 +188,10 @@ impl SubscriptionContract {
             identity: None,
             order: Order::Key,
             on_poison: None,
+            versions: None,
+            expired: Expired::Keep,
+            useful_for_ms: None,
+            hold: HoldLimits::default(),
             retry: RetryPolicy::default(),
             concurrency: 8,
             concurrency_min: 1,
@@ -171,6 +203,7 @@ impl SubscriptionContract {
             timeout_ms: 60_000,
             start: None,
             renamed_from: None,
+            is_repeatable: false,
         }
     }
 }
@@ -247,6 +280,17 @@ impl Contract {
             } else {
                 OnPoison::Skip
             })
+    }
+
+    /// What a subscription promises, for those who work with its records.
+    #[must_use]
+    pub fn terms_of(&self, subscription: &SubscriptionContract) -> Terms {
+        Terms {
+            semantics: subscription.semantics,
+            identity: self.identity_of(subscription),
+            order: subscription.order,
+            is_repeatable: subscription.is_repeatable,
+        }
     }
 
     fn takes_commands(&self, subscription: &SubscriptionContract) -> bool {
@@ -373,6 +417,109 @@ impl Contract {
             fault(FaultKind::Contradiction, "on_poison", message);
         }
         check_name(&path, &s.name, faults);
+        self.check_versions(&path, s, faults);
+        self.check_expired(&path, s, faults);
+    }
+
+    /// What is handed over must be taken.
+    fn check_expired(&self, path: &str, s: &SubscriptionContract, faults: &mut Vec<ContractFault>) {
+        let Expired::Fallback(name) = &s.expired else {
+            return;
+        };
+        let Some(fallback) = self.subscriptions.get(name) else {
+            faults.push(ContractFault {
+                kind: FaultKind::Contradiction,
+                path: format!("{path}.fallback"),
+                message: format!("no subscription is called {name:?}"),
+            });
+            return;
+        };
+        for handed in s.types.iter().map(|t| type_of_expired(t)) {
+            if !fallback.types.contains(&handed) {
+                faults.push(ContractFault {
+                    kind: FaultKind::Contradiction,
+                    path: format!("{path}.fallback"),
+                    message: format!("{name:?} does not take {handed:?}, which it would be handed"),
+                });
+            }
+        }
+    }
+
+    /// How long messages of a type are useful in a subscription, in milliseconds.
+    #[must_use]
+    pub fn useful_for_ms(&self, s: &SubscriptionContract, message_type: &str) -> Option<u64> {
+        let promised = self.messages.get(message_type);
+        let promised = promised.and_then(|message| message.promise.useful_for_ms);
+        match (promised, s.useful_for_ms) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Versions are read from the ledger, in the order of keys; and a gap may only be waited for
+    /// where everything that could fill it comes.
+    fn check_versions(
+        &self,
+        path: &str,
+        s: &SubscriptionContract,
+        faults: &mut Vec<ContractFault>,
+    ) {
+        let Some(policy) = s.versions else {
+            return;
+        };
+        let mut fault = |kind, setting: &str, message: String| {
+            faults.push(ContractFault {
+                kind,
+                path: format!("{path}.{setting}"),
+                message,
+            });
+        };
+        if s.semantics != Semantics::EffectOnce {
+            let message = "the last version of an aggregate is read from the ledger, which only \
+                           semantics = \"effect-once\" keeps of every message";
+            fault(FaultKind::Contradiction, "versions", message.into());
+        }
+        if s.order == Order::None {
+            let message = "order = \"none\" lets later versions go first, so that earlier ones \
+                           would be refused";
+            fault(FaultKind::Contradiction, "versions", message.into());
+        }
+        let most = 30 * 86_400_000;
+        if !(1..=most).contains(&policy.gap_limit_ms) {
+            let message = format!("{} is not between 1 and {most}", policy.gap_limit_ms);
+            fault(FaultKind::OutOfRange, "gap_limit_ms", message);
+        }
+        if policy.gaps == Gaps::Wait {
+            for message in self.missing_of_aggregates(s) {
+                fault(FaultKind::Contradiction, "gaps", message);
+            }
+        }
+    }
+
+    /// What keeps a subscription from seeing every version of its aggregates.
+    fn missing_of_aggregates(&self, s: &SubscriptionContract) -> Vec<String> {
+        let aggregate_of = |t: &str| self.messages.get(t).and_then(|m| m.aggregate.as_deref());
+        let mut missing = Vec::new();
+        for message_type in &s.types {
+            let Some(aggregate) = aggregate_of(message_type) else {
+                missing.push(format!(
+                    "a gap can only be waited for where every version comes, and the aggregate of \
+                     {message_type:?} is not known: declare it with its type"
+                ));
+                continue;
+            };
+            for other in self.messages.keys() {
+                if aggregate_of(other) == Some(aggregate) && !s.types.contains(other) {
+                    missing.push(format!(
+                        "a gap can only be waited for where every version comes, and {other:?}, of \
+                         the aggregate {aggregate:?} like {message_type:?}, is not taken"
+                    ));
+                }
+            }
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        missing
     }
 }
 
@@ -391,65 +538,5 @@ fn check_name(path: &str, name: &str, faults: &mut Vec<ContractFault>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn contract(kind: Kind, takers: &[&str]) -> Contract {
-        let mut contract = Contract::default();
-        contract.messages.insert(
-            "order.ship".into(),
-            MessageContract {
-                kind,
-                ..MessageContract::default()
-            },
-        );
-        for taker in takers {
-            let s = SubscriptionContract::new(*taker, &["order.ship"], Semantics::EffectOnce);
-            contract.subscriptions.insert((*taker).into(), s);
-        }
-        contract
-    }
-
-    fn kinds(contract: &Contract) -> Vec<FaultKind> {
-        contract.faults().into_iter().map(|f| f.kind).collect()
-    }
-
-    #[test]
-    fn a_command_has_exactly_one_owner() {
-        assert_eq!(kinds(&contract(Kind::Command, &["a"])), []);
-        assert_eq!(
-            kinds(&contract(Kind::Command, &["a", "b"])),
-            [FaultKind::TwoOwners]
-        );
-        assert_eq!(kinds(&contract(Kind::Command, &[])), [FaultKind::NoOwner]);
-        assert_eq!(kinds(&contract(Kind::Event, &["a", "b"])), []);
-        let mut twice = contract(Kind::Command, &["a"]);
-        let owner = twice.subscriptions.get_mut("a").unwrap();
-        owner.types.push("order.ship".into());
-        assert_eq!(kinds(&twice), [FaultKind::BadTypes]);
-    }
-
-    #[test]
-    fn faults_carry_their_path() {
-        let mut contract = contract(Kind::Event, &["a"]);
-        let s = contract.subscriptions.get_mut("a").unwrap();
-        s.types.push("order.lost".into());
-        s.lanes = 0;
-        let faults = contract.faults();
-        assert_eq!(faults[0].path, "subscription.a.messages[1]");
-        assert_eq!(faults[0].kind, FaultKind::UnknownType);
-        assert_eq!(faults[1].path, "subscription.a.lanes");
-    }
-
-    #[test]
-    fn defaults_follow_the_kind() {
-        let commands = contract(Kind::Command, &["a"]);
-        let s = &commands.subscriptions["a"];
-        assert_eq!(commands.identity_of(s), Identity::Operation);
-        assert_eq!(commands.on_poison_of(s), OnPoison::HoldKey);
-        let events = contract(Kind::Event, &["a"]);
-        let s = &events.subscriptions["a"];
-        assert_eq!(events.identity_of(s), Identity::Message);
-        assert_eq!(events.on_poison_of(s), OnPoison::Skip);
-    }
-}
+#[path = "contract_tests.rs"]
+mod tests;

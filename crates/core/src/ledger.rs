@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::envelope::Row;
 use crate::timestamp::Timestamp;
+use crate::version::Aggregate;
 
 /// What identifies an effect within a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -62,16 +63,31 @@ pub enum Ending {
     Done,
     /// The handler gave a final business refusal.
     Rejected,
+    /// Its time was over before it could be done.
+    Expired,
+    /// A later one had been done, or takes its place.
+    Superseded,
 }
 
 impl Ending {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Done, Self::Rejected, Self::Expired, Self::Superseded];
+
     /// The name used in tables and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::Superseded => "superseded",
         }
+    }
+
+    /// The ending of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ending| ending.as_str() == name)
     }
 }
 
@@ -88,4 +104,7 @@ pub struct LedgerEntry {
     pub result: Option<Box<str>>,
     /// Version of the aggregate, where the message carried one.
     pub aggregate_version: Option<i64>,
+    /// Whose version it is, where the subscription checks versions: the row is then found by
+    /// [`last_versions`](crate::store::Versions::last_versions). It is written and never read back.
+    pub aggregate: Option<Aggregate>,
 }

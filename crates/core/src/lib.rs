@@ -13,6 +13,7 @@
 //! | [`retry`] | the budget and its backoff |
 //! | [`case`] | what people may do with a case |
 //! | [`sensitivity`] | what of a payload may be shown |
+//! | [`campaign`] | a replay, paced, watched and stoppable |
 //! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
 //! | [`lane`] | slots, lanes, balancing |
@@ -21,9 +22,13 @@
 //! | [`breaker`] | when a dependency counts as away |
 //! | [`concurrency`] | how much a dependency can take at once |
 //! | [`coalesce`] | how large a batch is, and how a failed one is taken apart |
+//! | [`version`] | versions of aggregates: behind, next, over a gap |
+//! | [`expiry`] | when work has become useless, and what follows |
+//! | [`hold`] | how much may wait behind a key before somebody is told |
 //! | [`store`] | the seams to a database |
 
 pub mod breaker;
+pub mod campaign;
 pub mod case;
 pub mod cloudevents;
 pub mod coalesce;
@@ -32,7 +37,9 @@ pub mod contract;
 pub mod dispatcher;
 pub mod disposition;
 pub mod envelope;
+pub mod expiry;
 pub mod failure;
+pub mod hold;
 pub mod lane;
 pub mod ledger;
 pub mod message;
@@ -41,6 +48,7 @@ pub mod retry;
 pub mod sensitivity;
 pub mod store;
 mod timestamp;
+pub mod version;
 
 pub use envelope::{Envelope, Payload, Row};
 pub use failure::{Class, Failure, FailureRecord};

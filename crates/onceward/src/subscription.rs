@@ -9,8 +9,11 @@ use onceward_core::breaker::BreakerPolicy;
 use onceward_core::contract::{
     Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
 };
+use onceward_core::expiry::Expired;
+use onceward_core::hold::HoldLimits;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{Start, Store};
+use onceward_core::version::VersionPolicy;
 use onceward_core::{Identity, RetryPolicy};
 
 use crate::handler::{
@@ -60,6 +63,8 @@ pub struct Subscription<S: Store> {
     pub(crate) contract: SubscriptionContract,
     pub(crate) handlers: BTreeMap<String, Handler<S>>,
     pub(crate) messages: BTreeMap<String, MessageContract>,
+    /// The aggregates of typed messages, by message type.
+    pub(crate) aggregates: BTreeMap<String, String>,
     pub(crate) coalesce: bool,
     pub(crate) sensitivities: BTreeMap<String, Sensitivity>,
 }
@@ -71,6 +76,7 @@ impl<S: Store> Clone for Subscription<S> {
             contract: self.contract.clone(),
             handlers: self.handlers.clone(),
             messages: self.messages.clone(),
+            aggregates: self.aggregates.clone(),
             coalesce: self.coalesce,
             sensitivities: self.sensitivities.clone(),
         }
@@ -85,6 +91,7 @@ impl<S: Store> Subscription<S> {
             contract: SubscriptionContract::new(name, &[], semantics),
             handlers: BTreeMap::new(),
             messages: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
             coalesce: true,
             sensitivities: BTreeMap::new(),
         }
@@ -116,7 +123,7 @@ impl<S: Store> Subscription<S> {
         F: for<'x> EffectFn<'x, S, M> + 'static,
     {
         let handler = Handler::Local(Arc::new(Effect(handler, PhantomData::<fn(M)>)));
-        self.route(M::TYPE.to_owned(), handler)
+        self.typed::<M>().route(M::TYPE.to_owned(), handler)
     }
 
     /// Many messages with one call, in the effect transaction.
@@ -127,16 +134,15 @@ impl<S: Store> Subscription<S> {
         F: for<'x> BatchFn<'x, S, M> + 'static,
     {
         let handler = Handler::Batch(Arc::new(BatchEffect(handler, PhantomData::<fn(M)>)));
-        self.route(M::TYPE.to_owned(), handler)
+        self.typed::<M>().route(M::TYPE.to_owned(), handler)
     }
 
     /// An effect outside the database.
     #[must_use]
     pub fn call<C: Call<S>>(self, call: C) -> Self {
-        self.route(
-            <C::Message as Message>::TYPE.to_owned(),
-            Handler::Call(Arc::new(TypedCall(call))),
-        )
+        let handler = Handler::Call(Arc::new(TypedCall(call)));
+        let message_type = <C::Message as Message>::TYPE.to_owned();
+        self.typed::<C::Message>().route(message_type, handler)
     }
 
     /// Hands messages of these types on as they are.
@@ -173,6 +179,12 @@ impl<S: Store> Subscription<S> {
         self
     }
 
+    fn typed<M: Message>(mut self) -> Self {
+        self.aggregates
+            .insert(M::TYPE.to_owned(), M::AGGREGATE_TYPE.to_owned());
+        self
+    }
+
     fn route(mut self, message_type: String, handler: Handler<S>) -> Self {
         if !self.contract.types.contains(&message_type) {
             self.contract.types.push(message_type.clone());
@@ -186,6 +198,7 @@ impl<S: Store> Subscription<S> {
     pub fn owns<M: Message>(mut self) -> Self {
         let command = MessageContract {
             kind: Kind::Command,
+            aggregate: Some(M::AGGREGATE_TYPE.to_owned()),
             ..MessageContract::default()
         };
         self.messages.insert(M::TYPE.to_owned(), command);
@@ -204,6 +217,34 @@ impl<S: Store> Subscription<S> {
     #[must_use]
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.contract.retry = retry;
+        self
+    }
+
+    /// Checks the versions of aggregates: one that is behind is refused, and a gap waits or passes.
+    #[must_use]
+    pub fn versions(mut self, versions: VersionPolicy) -> Self {
+        self.contract.versions = Some(versions);
+        self
+    }
+
+    /// What becomes of work whose time is over.
+    #[must_use]
+    pub fn expired(mut self, expired: Expired) -> Self {
+        self.contract.expired = expired;
+        self
+    }
+
+    /// How long messages are useful here, in milliseconds.
+    #[must_use]
+    pub fn useful_for_ms(mut self, useful_for_ms: u64) -> Self {
+        self.contract.useful_for_ms = Some(useful_for_ms);
+        self
+    }
+
+    /// How much may wait behind a key before somebody is told.
+    #[must_use]
+    pub fn hold(mut self, hold: HoldLimits) -> Self {
+        self.contract.hold = hold;
         self
     }
 
@@ -284,6 +325,14 @@ impl<S: Store> Subscription<S> {
     #[must_use]
     pub fn start(mut self, start: Start) -> Self {
         self.contract.start = Some(start);
+        self
+    }
+
+    /// Its handlers may be made to run once more on purpose: a replay campaign of kind rerun gives
+    /// each message an effect of its own beside the first one.
+    #[must_use]
+    pub fn repeatable(mut self) -> Self {
+        self.contract.is_repeatable = true;
         self
     }
 

@@ -40,6 +40,7 @@ async fn handle(cx: &mut Context<MemoryStore>, drawn: Number) -> Result<(), Fail
         slot,
         key: &key,
         after_seq: 0,
+        versions_to: None,
         rows_max: 1,
     };
     if !STORE.get().unwrap().load_key(load).await?.is_empty() {

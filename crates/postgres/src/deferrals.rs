@@ -36,13 +36,18 @@ impl Deferrals for Postgres {
 
     async fn load_key(&self, request: LoadKey<'_>) -> Result<Vec<DeferredRow>, StoreError> {
         let mut tx = self.read_tx(READ).await?;
+        let of = request.versions_to.map(|(row, _)| &row.envelope);
         let statement = sqlx::query(include_str!("../sql/deferrals/load_key.sql"))
             .bind(request.subscription)
             .bind(request.slot as i16)
             .bind(request.key)
             .bind(request.after_seq as i64)
             .bind(i64::from(request.rows_max))
-            .bind(self.now());
+            .bind(self.now())
+            .bind(request.versions_to.map(|(_, version)| version))
+            .bind(of.map(|of| &of.aggregate_type))
+            .bind(of.map(|of| &of.aggregate_id))
+            .bind(of.map(|of| &of.source));
         let rows = statement
             .fetch_all(tx.connection())
             .await
@@ -75,18 +80,13 @@ fn read_deferred(row: &PgRow) -> Result<DeferredRow, sqlx::Error> {
             .map(|ms| ms as u64),
         spent: read_spent(row)?,
         failure: read_failure(row.try_get("failure")?)?,
+        generation: row.try_get::<i32, _>("generation")? as u32,
     })
 }
 
-/// The column has a check constraint: there is no fifth.
+/// The column has a check constraint: there is no other.
 pub(crate) fn read_kind(text: &str) -> DeferralKind {
-    let kinds = [
-        DeferralKind::Held,
-        DeferralKind::Running,
-        DeferralKind::Operator,
-    ];
-    let kind = kinds.into_iter().find(|kind| kind.as_str() == text);
-    kind.unwrap_or(DeferralKind::Retry)
+    DeferralKind::named(text).unwrap_or(DeferralKind::Retry)
 }
 
 /// The columns `failures`, `deaths`, `waits` and `age_ms`.

@@ -36,23 +36,10 @@ impl Effects for Postgres {
     }
 
     async fn known(&self, tx: &mut Tx, request: Known<'_>) -> Result<Found, StoreError> {
-        const ACTION: &str = "look into the ledger";
-        // First, as it may have to wait for what the ledger then has.
         let (subscription, seqs) = (request.subscription, request.deferred);
+        // First, as it may have to wait for what the ledger then has.
         let gone = deferrals::gone(tx.connection(), subscription, seqs).await?;
-        let mut entries = vec![None; request.keys.len()];
-        if entries.is_empty() {
-            return Ok(Found { entries, gone });
-        }
-        let rows = match request.identity {
-            Identity::Operation => known_operations(tx.connection(), &request).await,
-            Identity::Message | Identity::Seq => known(tx.connection(), &request).await,
-        };
-        let rows = rows.map_err(while_doing(ACTION))?;
-        for row in &rows {
-            let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
-            entries[place] = Some(entry);
-        }
+        let entries = known_in(tx.connection(), &request).await?;
         Ok(Found { entries, gone })
     }
 
@@ -133,6 +120,28 @@ impl<'a> KeyColumns<'a> {
     }
 }
 
+/// What the ledger has, in the order of the keys.
+pub(crate) async fn known_in(
+    connection: &mut PgConnection,
+    request: &Known<'_>,
+) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    const ACTION: &str = "look into the ledger";
+    if request.keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = match request.identity {
+        Identity::Operation => known_operations(connection, request).await,
+        Identity::Message | Identity::Seq => known(connection, request).await,
+    };
+    let rows = rows.map_err(while_doing(ACTION))?;
+    let mut found = vec![None; request.keys.len()];
+    for row in &rows {
+        let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
+        found[place] = Some(entry);
+    }
+    Ok(found)
+}
+
 async fn known(
     connection: &mut PgConnection,
     request: &Known<'_>,
@@ -182,7 +191,9 @@ async fn record(
         .bind(values.digests)
         .bind(values.endings)
         .bind(values.results)
-        .bind(values.versions);
+        .bind(values.versions)
+        .bind(values.aggregate_types)
+        .bind(values.aggregate_ids);
     query.execute(connection).await
 }
 
@@ -201,7 +212,9 @@ async fn record_operations(
         .bind(values.digests)
         .bind(values.endings)
         .bind(values.results)
-        .bind(values.versions);
+        .bind(values.versions)
+        .bind(values.aggregate_types)
+        .bind(values.aggregate_ids);
     query.execute(connection).await
 }
 
@@ -211,6 +224,8 @@ struct ValueColumns<'a> {
     endings: Vec<&'static str>,
     results: Vec<Option<&'a str>>,
     versions: Vec<Option<i64>>,
+    aggregate_types: Vec<Option<&'a str>>,
+    aggregate_ids: Vec<Option<&'a str>>,
 }
 
 impl<'a> ValueColumns<'a> {
@@ -223,6 +238,14 @@ impl<'a> ValueColumns<'a> {
             endings: entries.iter().map(|e| e.ending.as_str()).collect(),
             results: entries.iter().map(|e| e.result.as_deref()).collect(),
             versions: entries.iter().map(|e| e.aggregate_version).collect(),
+            aggregate_types: entries
+                .iter()
+                .map(|e| Some(e.aggregate.as_ref()?.aggregate_type.as_str()))
+                .collect(),
+            aggregate_ids: entries
+                .iter()
+                .map(|e| Some(e.aggregate.as_ref()?.aggregate_id.as_str()))
+                .collect(),
         }
     }
 }
@@ -242,17 +265,14 @@ fn read_entry(row: &PgRow, keys: &[LedgerKey]) -> Result<(usize, LedgerEntry), s
             .try_get::<Option<String>, _>("result")?
             .map(String::into_boxed_str),
         aggregate_version: row.try_get("aggregateversion")?,
+        aggregate: None,
     };
     Ok((place, entry))
 }
 
-/// The column has a check constraint: there is no third.
+/// The column has a check constraint: there is no other.
 pub(crate) fn read_ending(text: &str) -> Ending {
-    if text == Ending::Rejected.as_str() {
-        Ending::Rejected
-    } else {
-        Ending::Done
-    }
+    Ending::named(text).unwrap_or(Ending::Done)
 }
 
 /// The error of work that needs a member which has ended.

@@ -307,6 +307,7 @@ fn read_subscription(row: &PgRow) -> Result<SubscriptionState, sqlx::Error> {
         concurrency_max: row
             .try_get::<Option<i32>, _>("concurrency_max")?
             .map(|max| max as u16),
+        has_campaign: row.try_get("has_campaign")?,
     })
 }
 

@@ -26,6 +26,7 @@ mod operate;
 mod pooler;
 mod positions;
 mod registry;
+mod replay;
 mod retention;
 mod row;
 mod schema;
@@ -33,7 +34,9 @@ mod session;
 #[doc(hidden)]
 pub mod snapshot;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 mod waiting;
 
 pub use append::{Parameter, append_statement};

@@ -122,6 +122,7 @@ async fn own(store: &Postgres) -> (Lease, Vec<(u16, u64)>) {
         types: &types,
         start: Some(Start::Earliest),
         renamed_from: None,
+        terms: onceward_core::store::Terms::default(),
     };
     store.register(declared).await.unwrap();
     let join = Join {

@@ -28,50 +28,9 @@ impl Operate for Postgres {
     async fn act_on_case(&self, request: ActOnCase<'_>) -> Result<Standing, StoreError> {
         let mut tx = self.lease_tx(ACT).await?;
         let connection = tx.connection();
-        let query = sqlx::query(include_str!("../sql/operate/lock_case.sql")).bind(request.case_id);
-        let found = query
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(while_doing(ACT))?;
-        let Some(row) = found else {
-            let text = format!("there is no case {}", request.case_id);
-            return Err(StoreError::found(StoreErrorKind::Refused, ACT, text));
-        };
-        let case = Locked::read(&row).map_err(while_doing(ACT))?;
-        let after = act(
-            request.action,
-            request.by,
-            &case.standing,
-            &case.reason,
-            request.expected,
-        );
-        let after = after.map_err(|refusal| StoreError::refused(ACT, refusal))?;
-        let now = self.now();
-        set_standing(connection, request.case_id, &after).await?;
-        if let CaseAction::Correct { id, payload } = request.action {
-            correct(connection, request.case_id, id, payload, now).await?;
-        }
-        if request.action == CaseAction::Release {
-            let query = sqlx::query(include_str!("../sql/operate/release.sql"))
-                .bind(request.case_id)
-                .bind(now);
-            let released = query.execute(&mut *connection).await;
-            released.map_err(while_doing(ACT))?;
-        }
-        if request.action == CaseAction::Purge {
-            purge(connection, request.case_id).await?;
-        }
-        let record = Record {
-            by: request.by,
-            action: request.action.as_str(),
-            subscription: &case.subscription,
-            case_id: Some(request.case_id),
-            before: account(&case.standing, &case.reason, case.spent),
-            after: account(&after, &case.reason, case.spent),
-        };
-        record.write(connection, now, ACT).await?;
+        let (subscription, after) = act_in(connection, request, None, self.now()).await?;
         if request.action.ends_case() {
-            revise(connection, &case.subscription, ACT).await?;
+            revise(connection, &subscription, ACT).await?;
         }
         tx.commit(ACT).await?;
         Ok(after)
@@ -104,6 +63,7 @@ impl Operate for Postgres {
             case_id: None,
             before: serde_json::json!({ "key": request.key, "operator": count }).to_string(),
             after: serde_json::json!({ "key": request.key, "retry": count }).to_string(),
+            campaign_id: None,
         };
         record.write(connection, now, RESUME).await?;
         revise(connection, request.subscription, RESUME).await?;
@@ -135,6 +95,7 @@ impl Operate for Postgres {
             case_id: None,
             before: paused(before),
             after: paused(request.is_paused),
+            campaign_id: None,
         };
         record.write(connection, now, PAUSE).await?;
         revise(connection, request.subscription, PAUSE).await?;
@@ -170,6 +131,7 @@ impl Operate for Postgres {
             case_id: None,
             before: limit(before),
             after: limit(request.concurrency_max),
+            campaign_id: None,
         };
         record.write(connection, self.now(), LIMIT).await?;
         revise(connection, request.subscription, LIMIT).await?;
@@ -210,6 +172,59 @@ impl Operate for Postgres {
 
 fn rows_max(asked: u32) -> i64 {
     i64::from(if asked == 0 { ROWS_MAX_DEFAULT } else { asked })
+}
+
+/// Acts on a case in an open transaction, for a campaign or for whoever asks, without raising the
+/// revision. A refusal has changed nothing.
+pub(crate) async fn act_in(
+    connection: &mut PgConnection,
+    request: ActOnCase<'_>,
+    campaign_id: Option<i64>,
+    now: Option<i64>,
+) -> Result<(String, Standing), StoreError> {
+    let query = sqlx::query(include_str!("../sql/operate/lock_case.sql")).bind(request.case_id);
+    let found = query
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(while_doing(ACT))?;
+    let Some(row) = found else {
+        let text = format!("there is no case {}", request.case_id);
+        return Err(StoreError::found(StoreErrorKind::Refused, ACT, text));
+    };
+    let case = Locked::read(&row).map_err(while_doing(ACT))?;
+    let after = act(
+        request.action,
+        request.by,
+        &case.standing,
+        &case.reason,
+        request.expected,
+    );
+    let after = after.map_err(|refusal| StoreError::refused(ACT, refusal))?;
+    set_standing(connection, request.case_id, &after).await?;
+    if let CaseAction::Correct { id, payload } = request.action {
+        correct(connection, request.case_id, id, payload, now).await?;
+    }
+    if request.action == CaseAction::Release {
+        let query = sqlx::query(include_str!("../sql/operate/release.sql"))
+            .bind(request.case_id)
+            .bind(now);
+        let released = query.execute(&mut *connection).await;
+        released.map_err(while_doing(ACT))?;
+    }
+    if request.action == CaseAction::Purge {
+        purge(connection, request.case_id).await?;
+    }
+    let record = Record {
+        by: request.by,
+        action: request.action.as_str(),
+        subscription: &case.subscription,
+        case_id: Some(request.case_id),
+        before: account(&case.standing, &case.reason, case.spent),
+        after: account(&after, &case.reason, case.spent),
+        campaign_id,
+    };
+    record.write(connection, now, ACT).await?;
+    Ok((case.subscription, after))
 }
 
 /// What an action needs to know of its case, which is locked.
@@ -322,6 +337,8 @@ pub(crate) struct Record<'a> {
     pub(crate) case_id: Option<i64>,
     pub(crate) before: String,
     pub(crate) after: String,
+    /// The campaign that does it, where it is not a person.
+    pub(crate) campaign_id: Option<i64>,
 }
 
 impl Record<'_> {
@@ -331,7 +348,11 @@ impl Record<'_> {
         now: Option<i64>,
         action: &'static str,
     ) -> Result<(), StoreError> {
-        let query = sqlx::query(include_str!("../sql/operate/record.sql"))
+        let statement = match self.campaign_id {
+            Some(_) => include_str!("../sql/replay/record.sql"),
+            None => include_str!("../sql/operate/record.sql"),
+        };
+        let mut query = sqlx::query(statement)
             .bind(now)
             .bind(self.by.who)
             .bind(self.action)
@@ -340,6 +361,9 @@ impl Record<'_> {
             .bind(self.by.why)
             .bind(self.before)
             .bind(self.after);
+        if let Some(campaign_id) = self.campaign_id {
+            query = query.bind(campaign_id);
+        }
         query
             .execute(connection)
             .await

@@ -28,6 +28,7 @@ struct Closed {
     leaf: String,
     closing_xmax: u64,
     deferred_by: Option<String>,
+    replayed_by: Option<i64>,
     era_floor: i64,
 }
 
@@ -42,6 +43,7 @@ impl Closed {
                 .parse()
                 .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
             deferred_by: row.try_get("deferred_by")?,
+            replayed_by: row.try_get("replayed_by")?,
             era_floor: row.try_get("era_floor")?,
         })
     }
@@ -92,6 +94,9 @@ impl Horizon {
     fn holds(&self, range: &Closed) -> Option<String> {
         if let Some(name) = &range.deferred_by {
             return Some(format!("a deferred message of subscription {name}"));
+        }
+        if let Some(campaign) = range.replayed_by {
+            return Some(format!("replay campaign {campaign}"));
         }
         // Every position beyond a seal is past all rows under it.
         let is_sealed = range.next <= range.era_floor + 1;
@@ -152,6 +157,11 @@ impl Postgres {
 
     /// The least that any lane of any subscription has behind it.
     pub(crate) async fn horizon(&self) -> Result<Horizon, StoreError> {
+        self.horizon_of(None).await
+    }
+
+    /// The same of one subscription.
+    pub(crate) async fn horizon_of(&self, only: Option<&str>) -> Result<Horizon, StoreError> {
         let mut tx = self.upkeep_tx().await?;
         let connection = tx.connection();
         let mut carrier = Carrier::new(eras(connection).await?);
@@ -168,6 +178,9 @@ impl Postgres {
         };
         for row in &rows {
             let subscription: String = row.try_get("subscription").map_err(while_doing(ACTION))?;
+            if only.is_some_and(|only| only != subscription) {
+                continue;
+            }
             let kept = KeptLane::read(row)?;
             let stand = records.stand(connection, &subscription, &kept).await?;
             let position = carrier.carry(connection, stand).await?;

@@ -25,6 +25,8 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ),
     ("room", include_str!("../migrations/0003_room.sql")),
     ("operate", include_str!("../migrations/0004_operate.sql")),
+    ("replay", include_str!("../migrations/0005_replay.sql")),
+    ("order", include_str!("../migrations/0006_order.sql")),
     ("cases", include_str!("../migrations/0007_cases.sql")),
 ];
 
@@ -289,7 +291,8 @@ async fn register_in(
     let query = sqlx::query(include_str!("../sql/schema/add_subscription.sql"))
         .bind(declared.subscription)
         .bind(i32::from(declared.lanes))
-        .bind(declared.types);
+        .bind(declared.types)
+        .bind(terms_text(declared)?);
     query
         .execute(&mut *connection)
         .await
@@ -327,12 +330,18 @@ async fn set_types(
 ) -> Result<(), StoreError> {
     let query = sqlx::query(include_str!("../sql/schema/set_types.sql"))
         .bind(declared.subscription)
-        .bind(declared.types);
+        .bind(declared.types)
+        .bind(terms_text(declared)?);
     query
         .execute(connection)
         .await
         .map_err(while_doing(REGISTER))?;
     Ok(())
+}
+
+fn terms_text(declared: &Declared<'_>) -> Result<String, StoreError> {
+    serde_json::to_string(&declared.terms)
+        .map_err(|error| StoreError::new(StoreErrorKind::Other, REGISTER, error))
 }
 
 async fn holds_types(connection: &mut PgConnection, types: &[String]) -> Result<bool, StoreError> {
@@ -356,6 +365,8 @@ pub(crate) async fn rename(
         include_str!("../sql/schema/rename_deferrals.sql"),
         include_str!("../sql/schema/rename_cases.sql"),
         include_str!("../sql/schema/rename_pauses.sql"),
+        include_str!("../sql/schema/rename_campaigns.sql"),
+        include_str!("../sql/schema/rename_campaign_items.sql"),
         include_str!("../sql/schema/rename_ledger.sql"),
         include_str!("../sql/schema/rename_operation_ledger.sql"),
     ] {

@@ -1,8 +1,9 @@
 //! What an operator or a caller may ask.
 
+use onceward_core::hold::HoldLimits;
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferredCounts, LaneOwner, MessageState, MessageStatus,
-    OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
+    MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -83,6 +84,43 @@ impl Status for Postgres {
         tx.roll_back().await;
         Ok(backlog)
     }
+
+    async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
+        let mut tx = self.question_tx(COUNT).await?;
+        let limit = |of: fn(HoldLimits) -> u64| {
+            query
+                .beyond
+                .map(|limits| i64::try_from(of(limits)).unwrap_or(i64::MAX))
+        };
+        let statement = sqlx::query(include_str!("../sql/status/held_longest.sql"))
+            .bind(query.subscription)
+            .bind(self.now())
+            .bind(limit(|limits| limits.depth))
+            // More than a hundred years cannot be taken off a moment.
+            .bind(limit(|limits| limits.age_ms).map(|ms| ms.min(MAX_AGE_MS)))
+            .bind(i64::from(query.keys_max));
+        let rows = statement.fetch_all(tx.connection()).await;
+        let rows = rows.map_err(while_doing(COUNT))?;
+        tx.roll_back().await;
+        let keys: Result<_, sqlx::Error> = rows.iter().map(read_long_held).collect();
+        keys.map_err(while_doing(COUNT))
+    }
+}
+
+/// A hundred years.
+const MAX_AGE_MS: i64 = 100 * 366 * 86_400_000;
+
+fn read_long_held(row: &PgRow) -> Result<LongHeld, sqlx::Error> {
+    let held_since = moment(row.try_get("held_since")?);
+    let now = moment(row.try_get("now")?);
+    Ok(LongHeld {
+        key: row.try_get("key")?,
+        depth: row.try_get::<i64, _>("depth")? as u64,
+        held_since,
+        behind: row.try_get("behind")?,
+        case_id: row.try_get("case_id")?,
+        age_ms: u64::try_from(now.millis_since(held_since)).unwrap_or(0),
+    })
 }
 
 /// A message of an operation.
@@ -266,6 +304,7 @@ fn read_backlog(
             held: count("held")?,
             running: count("running")?,
             operator: count("operator")?,
+            gap: count("gap")?,
         },
         oldest_deferred_at: counts
             .try_get::<Option<i64>, _>("oldest_deferred_at")?

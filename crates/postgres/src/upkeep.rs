@@ -45,7 +45,10 @@ impl Upkeep for Postgres {
             guard.roll_back().await;
             return Ok(UpkeepReport::default());
         }
-        let mut report = UpkeepReport::default();
+        let mut report = UpkeepReport {
+            retention: Some(retention),
+            ..UpkeepReport::default()
+        };
         self.make_ranges(retention, &mut report).await?;
         self.make_days(retention, &mut report).await?;
         let horizon = self.horizon().await?;

@@ -30,6 +30,7 @@ impl Deferrals for Sqlite {
 
     async fn load_key(&self, request: LoadKey<'_>) -> Result<Vec<DeferredRow>, StoreError> {
         const ACTION: &str = "load a key's deferred messages";
+        let of = request.versions_to.map(|(row, _)| &row.envelope);
         let rows = sqlx::query(LOAD_KEY)
             .bind(request.subscription)
             .bind(request.slot)
@@ -37,6 +38,10 @@ impl Deferrals for Sqlite {
             .bind(int(request.after_seq))
             .bind(request.rows_max)
             .bind(self.now())
+            .bind(request.versions_to.map(|(_, version)| version))
+            .bind(of.map(|of| &of.aggregate_type))
+            .bind(of.map(|of| &of.aggregate_id))
+            .bind(of.map(|of| &of.source))
             .fetch_all(self.reads())
             .await
             .attempting(ACTION)?;
@@ -47,14 +52,7 @@ impl Deferrals for Sqlite {
 
 pub(crate) fn kind(row: &SqliteRow, action: &'static str) -> Result<DeferralKind, StoreError> {
     let name: &str = row.try_get("kind").attempting(action)?;
-    let kinds = [
-        DeferralKind::Retry,
-        DeferralKind::Held,
-        DeferralKind::Running,
-        DeferralKind::Operator,
-    ];
-    let kind = kinds.into_iter().find(|kind| kind.as_str() == name);
-    kind.ok_or_else(|| {
+    DeferralKind::named(name).ok_or_else(|| {
         let text = format!("no kind of deferral is called {name:?}");
         StoreError::found(StoreErrorKind::Schema, action, text)
     })
@@ -63,8 +61,8 @@ pub(crate) fn kind(row: &SqliteRow, action: &'static str) -> Result<DeferralKind
 fn held_key(row: &SqliteRow, action: &'static str) -> Result<HeldKey, StoreError> {
     let due_in_micros: Option<i64> = row.try_get("due_in_micros").attempting(action)?;
     let due_in_ms = match kind(row, action)? {
-        // At the front of its key it waits for nobody.
-        DeferralKind::Held | DeferralKind::Running => Some(0),
+        // At the front of its key it waits for nobody, or it is to be looked for what it waits for.
+        DeferralKind::Held | DeferralKind::Running | DeferralKind::Gap => Some(0),
         DeferralKind::Retry | DeferralKind::Operator => due_in_micros.map(wait_ms),
     };
     Ok(HeldKey {
@@ -86,5 +84,6 @@ fn deferred_row(row: &SqliteRow, action: &'static str) -> Result<DeferredRow, St
         due_in_ms: due_in_micros.map(wait_ms),
         spent: spent(row, unsigned(age_micros) / 1_000).attempting(action)?,
         failure: failure(row, action)?,
+        generation: small(row.try_get("generation").attempting(action)?),
     })
 }

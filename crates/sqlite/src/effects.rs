@@ -53,6 +53,13 @@ impl std::fmt::Debug for Tx {
     }
 }
 
+impl Tx {
+    /// The connection, for statements of the store.
+    pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
+        self.write.connection()
+    }
+}
+
 impl Effects for Sqlite {
     type Tx = Tx;
 
@@ -78,20 +85,8 @@ impl Effects for Sqlite {
 
     async fn known(&self, tx: &mut Tx, request: Known<'_>) -> Result<Found, StoreError> {
         let gone = gone(tx, request.subscription, request.deferred).await?;
-        let mut known = vec![None; request.keys.len()];
-        let rows = match request.identity {
-            Identity::Operation => &KNOWN_OPERATION_LEDGER,
-            Identity::Message | Identity::Seq => &KNOWN_LEDGER,
-        };
-        let mut place = 0;
-        for (sql, piece) in rows.pieces(request.keys) {
-            find_known(tx, request.subscription, sql, piece, &mut known[place..]).await?;
-            place += piece.len();
-        }
-        Ok(Found {
-            entries: known,
-            gone,
-        })
+        let entries = known_in(tx.write.connection(), &request).await?;
+        Ok(Found { entries, gone })
     }
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {
@@ -155,8 +150,27 @@ impl Effects for Sqlite {
     }
 }
 
+/// What the ledger has, in the order of the keys.
+pub(crate) async fn known_in(
+    connection: &mut SqliteConnection,
+    request: &Known<'_>,
+) -> Result<Vec<Option<LedgerEntry>>, StoreError> {
+    let mut known = vec![None; request.keys.len()];
+    let rows = match request.identity {
+        Identity::Operation => &KNOWN_OPERATION_LEDGER,
+        Identity::Message | Identity::Seq => &KNOWN_LEDGER,
+    };
+    let mut place = 0;
+    for (sql, piece) in rows.pieces(request.keys) {
+        let found = &mut known[place..];
+        find_known(connection, request.subscription, sql, piece, found).await?;
+        place += piece.len();
+    }
+    Ok(known)
+}
+
 async fn find_known(
-    tx: &mut Tx,
+    connection: &mut SqliteConnection,
     subscription: &str,
     sql: &'static str,
     keys: &[LedgerKey],
@@ -173,11 +187,7 @@ async fn find_known(
             .bind(&key.identity)
             .bind(key.generation);
     }
-    for row in query
-        .fetch_all(tx.write.connection())
-        .await
-        .attempting(ACTION)?
-    {
+    for row in query.fetch_all(&mut *connection).await.attempting(ACTION)? {
         let place: i64 = row.try_get("place").attempting(ACTION)?;
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         if let (Some(key), Some(found)) = (keys.get(place), known.get_mut(place)) {
@@ -196,17 +206,14 @@ fn entry(row: &SqliteRow, key: LedgerKey) -> Result<LedgerEntry, sqlx::Error> {
         ending: ending(row)?,
         result: result.map(Into::into),
         aggregate_version: row.try_get("aggregateversion")?,
+        aggregate: None,
     })
 }
 
 /// The table allows no other names.
 pub(crate) fn ending(row: &SqliteRow) -> Result<Ending, sqlx::Error> {
     let name: &str = row.try_get("ending")?;
-    Ok(if name == Ending::Rejected.as_str() {
-        Ending::Rejected
-    } else {
-        Ending::Done
-    })
+    Ok(Ending::named(name).unwrap_or(Ending::Done))
 }
 
 /// Those of the sequences that have no deferral.
@@ -255,6 +262,8 @@ async fn insert_ledger(
                 .bind(entry.ending.as_str())
                 .bind(entry.result.as_deref())
                 .bind(entry.aggregate_version)
+                .bind(entry.aggregate.as_ref().map(|a| a.aggregate_type.as_str()))
+                .bind(entry.aggregate.as_ref().map(|a| a.aggregate_id.as_str()))
                 .bind(now);
         }
         let done = query.execute(&mut *connection).await.attempting(SETTLE)?;

@@ -42,10 +42,13 @@ mod lanes;
 mod log;
 mod operate;
 mod registry;
+mod replay;
 mod row;
 mod schema;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 mod watch;
 mod writer;
 

@@ -46,51 +46,7 @@ impl Operate for Sqlite {
     async fn act_on_case(&self, request: ActOnCase<'_>) -> Result<Standing, StoreError> {
         let mut tx = self.write(ACTING).await?;
         let connection = tx.connection();
-        let found = sqlx::query(FIND_CASE).bind(request.case_id);
-        let found = found.fetch_optional(&mut *connection).await;
-        let Some(row) = found.attempting(ACTING)? else {
-            let text = format!("there is no case {}", request.case_id);
-            return Err(StoreError::found(StoreErrorKind::Refused, ACTING, text));
-        };
-        let subscription: String = row.try_get("subscription").attempting(ACTING)?;
-        let reason: &str = row.try_get("reason").attempting(ACTING)?;
-        let age_ms: i64 = row.try_get("age_ms").attempting(ACTING)?;
-        let spent = spent(&row, unsigned(age_ms)).attempting(ACTING)?;
-        let before = standing(&row, ACTING)?;
-        let after = act(
-            request.action,
-            request.by,
-            &before,
-            reason,
-            request.expected,
-        );
-        let after = after.map_err(|refusal| StoreError::refused(ACTING, refusal))?;
-        let now = self.now();
-        set_standing(connection, request.case_id, &after).await?;
-        if let CaseAction::Correct { id, payload } = request.action {
-            let (json, binary) = payload_columns(payload);
-            let correct = sqlx::query(CORRECT).bind(request.case_id).bind(id);
-            let correct = correct.bind(json).bind(binary).bind(now);
-            let corrected = correct.execute(&mut *connection).await;
-            corrected.attempting(ACTING)?;
-        }
-        if request.action == CaseAction::Release {
-            let release = sqlx::query(RELEASE).bind(request.case_id).bind(now);
-            let released = release.execute(&mut *connection).await;
-            released.attempting(ACTING)?;
-        }
-        if request.action == CaseAction::Purge {
-            purge(connection, request.case_id).await?;
-        }
-        let record = Record {
-            by: request.by,
-            action: request.action.as_str(),
-            subscription: &subscription,
-            case_id: Some(request.case_id),
-            before: account(&before, reason, spent),
-            after: account(&after, reason, spent),
-        };
-        record.write(connection, now, ACTING).await?;
+        let (subscription, after) = act_in(connection, request, self.now()).await?;
         if request.action.ends_case() {
             revise(connection, &subscription, ACTING).await?;
         }
@@ -205,6 +161,60 @@ impl Operate for Sqlite {
             .attempting(GROUPING)?;
         rows.iter().map(group).collect()
     }
+}
+
+/// Acts on a case in an open transaction, without raising the revision. A refusal has changed
+/// nothing.
+pub(crate) async fn act_in(
+    connection: &mut SqliteConnection,
+    request: ActOnCase<'_>,
+    now: Option<i64>,
+) -> Result<(String, Standing), StoreError> {
+    let found = sqlx::query(FIND_CASE).bind(request.case_id);
+    let found = found.fetch_optional(&mut *connection).await;
+    let Some(row) = found.attempting(ACTING)? else {
+        let text = format!("there is no case {}", request.case_id);
+        return Err(StoreError::found(StoreErrorKind::Refused, ACTING, text));
+    };
+    let subscription: String = row.try_get("subscription").attempting(ACTING)?;
+    let reason: &str = row.try_get("reason").attempting(ACTING)?;
+    let age_ms: i64 = row.try_get("age_ms").attempting(ACTING)?;
+    let spent = spent(&row, unsigned(age_ms)).attempting(ACTING)?;
+    let before = standing(&row, ACTING)?;
+    let after = act(
+        request.action,
+        request.by,
+        &before,
+        reason,
+        request.expected,
+    );
+    let after = after.map_err(|refusal| StoreError::refused(ACTING, refusal))?;
+    set_standing(connection, request.case_id, &after).await?;
+    if let CaseAction::Correct { id, payload } = request.action {
+        let (json, binary) = payload_columns(payload);
+        let correct = sqlx::query(CORRECT).bind(request.case_id).bind(id);
+        let correct = correct.bind(json).bind(binary).bind(now);
+        let corrected = correct.execute(&mut *connection).await;
+        corrected.attempting(ACTING)?;
+    }
+    if request.action == CaseAction::Release {
+        let release = sqlx::query(RELEASE).bind(request.case_id).bind(now);
+        let released = release.execute(&mut *connection).await;
+        released.attempting(ACTING)?;
+    }
+    if request.action == CaseAction::Purge {
+        purge(connection, request.case_id).await?;
+    }
+    let record = Record {
+        by: request.by,
+        action: request.action.as_str(),
+        subscription: &subscription,
+        case_id: Some(request.case_id),
+        before: account(&before, reason, spent),
+        after: account(&after, reason, spent),
+    };
+    record.write(connection, now, ACTING).await?;
+    Ok((subscription, after))
 }
 
 const fn rows_max(asked: u32) -> u32 {

@@ -32,20 +32,24 @@ const PING: &str = include_str!("../sql/schema/ping.sql");
 
 /// What a renamed subscription takes over.
 const FORMER_MEMBERS: &str = include_str!("../sql/schema/former_members.sql");
-const RENAMES: [&str; 7] = [
+const RENAMES: [&str; 9] = [
     include_str!("../sql/schema/rename_in_subscription.sql"),
     include_str!("../sql/schema/rename_in_lane.sql"),
     include_str!("../sql/schema/rename_in_deferral.sql"),
     include_str!("../sql/schema/rename_in_case.sql"),
     include_str!("../sql/schema/rename_in_pause.sql"),
+    include_str!("../sql/schema/rename_in_campaign.sql"),
+    include_str!("../sql/schema/rename_in_campaign_item.sql"),
     include_str!("../sql/schema/rename_in_ledger.sql"),
     include_str!("../sql/schema/rename_in_operation_ledger.sql"),
 ];
 
 /// Name and statements of each version, in order from 1.
-const MIGRATIONS: [(&str, &str); 3] = [
+const MIGRATIONS: [(&str, &str); 5] = [
     ("tables", include_str!("../migrations/0001_tables.sql")),
     ("operate", include_str!("../migrations/0002_operate.sql")),
+    ("replay", include_str!("../migrations/0003_replay.sql")),
+    ("order", include_str!("../migrations/0004_order.sql")),
     ("cases", include_str!("../migrations/0005_cases.sql")),
 ];
 
@@ -176,6 +180,7 @@ impl Schema for Sqlite {
                 sqlx::query(UPDATE_TYPES)
                     .bind(declared.subscription)
                     .bind(to_json(&declared.types, REGISTERING)?)
+                    .bind(to_json(&declared.terms, REGISTERING)?)
                     .execute(connection)
                     .await
                     .attempting(REGISTERING)?;
@@ -289,6 +294,7 @@ impl Sqlite {
             .bind(&types)
             .bind(start_seq)
             .bind(not_before)
+            .bind(to_json(&declared.terms, REGISTERING)?)
             .bind(self.now())
             .execute(&mut *connection)
             .await

@@ -2,10 +2,11 @@
 
 use futures_util::TryStreamExt;
 use onceward_core::Timestamp;
+use onceward_core::hold::HoldLimits;
 use onceward_core::lane::{lane_of, slot_of};
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferredCounts, LaneOwner, MessageState, MessageStatus,
-    OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
+    MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -14,7 +15,7 @@ use crate::Sqlite;
 use crate::cases::case_state;
 use crate::effects::ending;
 use crate::error::Attempt;
-use crate::row::{failure, small, spent, text, unsigned};
+use crate::row::{failure, int, small, spent, text, unsigned};
 
 const OPERATION: &str = include_str!("../sql/status/operation.sql");
 const INTERESTED: &str = include_str!("../sql/status/interested.sql");
@@ -23,6 +24,7 @@ const IS_PAST: &str = include_str!("../sql/status/is_past.sql");
 const SUBSCRIPTIONS: &str = include_str!("../sql/status/subscriptions.sql");
 const COUNTS: &str = include_str!("../sql/status/counts.sql");
 const LANE_OWNERS: &str = include_str!("../sql/status/lane_owners.sql");
+const HELD_LONGEST: &str = include_str!("../sql/status/held_longest.sql");
 const WAITING: &str = include_str!("../sql/status/waiting.sql");
 
 const FOLLOWING: &str = "follow an operation";
@@ -75,6 +77,39 @@ impl Status for Sqlite {
         tx.rollback().await.attempting(COUNTING)?;
         backlog(query.subscription, &counts, &owners, &waiting).attempting(COUNTING)
     }
+
+    async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
+        // Kept small enough that it can be taken off the clock.
+        let limit = |of: fn(HoldLimits) -> u64| {
+            query
+                .beyond
+                .map(|limits| int(of(limits)).min(i64::MAX / 4_000))
+        };
+        let rows = sqlx::query(HELD_LONGEST)
+            .bind(query.subscription)
+            .bind(self.now())
+            .bind(limit(|limits| limits.depth))
+            .bind(limit(|limits| limits.age_ms))
+            .bind(query.keys_max)
+            .fetch_all(self.reads())
+            .await
+            .attempting(COUNTING)?;
+        let keys: Result<_, sqlx::Error> = rows.iter().map(long_held).collect();
+        keys.attempting(COUNTING)
+    }
+}
+
+fn long_held(row: &SqliteRow) -> Result<LongHeld, sqlx::Error> {
+    let held_since = Timestamp::from_micros(row.try_get("held_since")?);
+    let now = Timestamp::from_micros(row.try_get("now")?);
+    Ok(LongHeld {
+        key: row.try_get("key")?,
+        depth: unsigned(row.try_get("depth")?),
+        held_since,
+        behind: row.try_get("behind")?,
+        case_id: row.try_get("case_id")?,
+        age_ms: unsigned(now.millis_since(held_since)),
+    })
 }
 
 /// A message of an operation.
@@ -274,6 +309,7 @@ fn backlog(
             held: count("held")?,
             running: count("running")?,
             operator: count("operator")?,
+            gap: count("gap")?,
         },
         oldest_deferred_at: oldest_deferred_at.map(Timestamp::from_micros),
         quarantined: count("quarantined")?,

@@ -44,6 +44,7 @@ impl Upkeep for Sqlite {
             ledger_removed: ledger + operations,
             records_removed: acceptances + members,
             has_more: steps.iter().any(|removed| *removed >= u64::from(ROWS_MAX)),
+            retention: Some(retention),
             ..UpkeepReport::default()
         };
         self.find_oldest(retention, &mut report).await?;
@@ -108,10 +109,12 @@ impl Sqlite {
         }
         let behind: Option<String> = row.try_get("behind").attempting(TIDYING)?;
         let deferred: Option<String> = row.try_get("deferred").attempting(TIDYING)?;
-        report.held_back_by = match (behind, deferred) {
-            (Some(name), _) => Some(format!("subscription {name} has not come past it")),
-            (None, Some(name)) => Some(format!("a deferred message of subscription {name}")),
-            (None, None) => None,
+        let replayed: Option<i64> = row.try_get("replayed").attempting(TIDYING)?;
+        report.held_back_by = match (behind, deferred, replayed) {
+            (Some(name), ..) => Some(format!("subscription {name} has not come past it")),
+            (None, Some(name), _) => Some(format!("a deferred message of subscription {name}")),
+            (None, None, Some(campaign)) => Some(format!("replay campaign {campaign}")),
+            (None, None, None) => None,
         };
         Ok(())
     }
@@ -128,11 +131,13 @@ impl Sqlite {
         let behind: Option<String> = row.try_get("behind").attempting(TIDYING)?;
         let deferred: Option<String> = row.try_get("deferred").attempting(TIDYING)?;
         let cased: Option<i64> = row.try_get("cased").attempting(TIDYING)?;
-        let reason = match (behind, deferred, cased) {
+        let replayed: Option<i64> = row.try_get("replayed").attempting(TIDYING)?;
+        let reason = match (behind, deferred, cased, replayed) {
             (Some(name), ..) => format!("subscription {name} has not come past it"),
-            (None, Some(name), _) => format!("a deferred message of subscription {name}"),
-            (None, None, Some(case)) => format!("case {case}"),
-            (None, None, None) => return Ok(None),
+            (None, Some(name), ..) => format!("a deferred message of subscription {name}"),
+            (None, None, Some(case), _) => format!("case {case}"),
+            (None, None, None, Some(campaign)) => format!("replay campaign {campaign}"),
+            (None, None, None, None) => return Ok(None),
         };
         Ok(Some(format!("the ledger is needed: {reason}")))
     }

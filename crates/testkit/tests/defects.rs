@@ -38,6 +38,15 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::PurgesWhatMayCome => "operate_corrections::a_case_goes_when_nothing_can_need_it",
         Defect::RemovesWhatIsLeft => "registry::what_is_left_keeps_a_subscription",
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
+        Defect::CampaignsShare => "replay::two_campaigns_never_have_one_message",
+        Defect::RerunsUndeclared => "replay_log::a_rerun_needs_a_repeatable_subscription",
+        Defect::StepsRepeat => "replay::what_went_out_is_not_sent_again",
+        Defect::StoppedKeepsItems => "replay::two_campaigns_never_have_one_message",
+        Defect::GenerationForgotten => "replay_log::a_rerun_comes_under_its_generation",
+        Defect::TidyIgnoresCampaigns => "replay_log::what_is_to_go_out_stays_in_the_log",
+        Defect::LastRecordedVersion => "versions::the_highest_version_is_the_last_one",
+        Defect::VersionsNotAsked => "versions::a_key_gives_the_versions_asked_for",
+        Defect::HoldLimitsIgnored => "status::keys_that_are_held_the_longest_are_named",
         _ => "a case for a defect that is new here",
     }
 }

@@ -10,7 +10,7 @@ use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::{Output, now};
 
 /// Who acts, and why.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ActorArgs {
     /// Who acts, for the audit log; the login name if not given
     #[arg(long = "as", value_name = "NAME")]

@@ -1,8 +1,13 @@
 //! `onceward backlog`.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use onceward_core::Timestamp;
-use onceward_core::store::{Backlog, BacklogQuery, Cases, Status, Upkeep, UpkeepReport};
+use onceward_core::hold::{HoldLimits, Limit};
+use onceward_core::store::{
+    Backlog, BacklogQuery, Cases, HeldQuery, LongHeld, Status, Upkeep, UpkeepReport,
+};
 use serde_json::{Value, json};
 
 use super::old_cases::{CASES_MS_DEFAULT, OldCases};
@@ -21,6 +26,9 @@ pub struct BacklogArgs {
     /// Where to stop counting what waits
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     count_max: u64,
+    /// How many of the keys to name behind which messages have waited the longest
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    keys_max: u32,
 }
 
 /// Shows what waits.
@@ -41,25 +49,49 @@ pub async fn run<S: Status + Upkeep + Cases>(
             return Err(Error::new(Code::NotFound, message));
         }
     }
+    let limits = limits(global);
     let mut backlogs = Vec::new();
+    let mut held = Vec::new();
     for name in &names {
         let query = BacklogQuery {
             subscription: name,
             count_max: args.count_max,
         };
         backlogs.push(opened.check(opened.store.backlog(query).await)?);
+        let query = HeldQuery {
+            subscription: name,
+            beyond: None,
+            keys_max: args.keys_max,
+        };
+        let longest = opened.check(opened.store.longest_held(query).await)?;
+        let limits = limits.get(name).copied().unwrap_or_default();
+        // One that is deep and young would not be among those that have waited the longest.
+        let query = HeldQuery {
+            subscription: name,
+            beyond: Some(limits),
+            keys_max: args.keys_max,
+        };
+        let beyond = opened.check(opened.store.longest_held(query).await)?;
+        held.push(HeldHere::of(limits, longest, beyond));
     }
     let tidied = opened.check(opened.store.last_tidy().await)?;
     let cases_ms = Config::load(&global.config).map_or(CASES_MS_DEFAULT, |config| config.cases_ms);
     let old = opened.check(OldCases::find(opened.store, cases_ms, now()).await)?;
     if output.is_json() {
         return output.json(&json!({
-            "subscriptions": backlogs.iter().map(backlog_json).collect::<Vec<Value>>(),
+            "subscriptions": backlogs.iter().zip(&held)
+                .map(|(backlog, held)| backlog_json(backlog, held))
+                .collect::<Vec<Value>>(),
             "retention": tidied.map(|(at, report)| retention_json(at, &report)),
             "cases_past_retention": old,
         }));
     }
     for_people(output, &backlogs)?;
+    for (backlog, held) in backlogs.iter().zip(&held) {
+        for line in held.lines(&backlog.subscription) {
+            output.line(&line)?;
+        }
+    }
     output.line(&retention_line(tidied.as_ref()))?;
     old.map_or(Ok(()), |old| output.line(&old.words()))
 }
@@ -73,6 +105,7 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
         "HELD",
         "RUNNING",
         "OPERATOR",
+        "GAP",
         "QUARANTINED",
         "LANES",
     ]);
@@ -86,12 +119,76 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
             b.deferred.held.to_string(),
             b.deferred.running.to_string(),
             b.deferred.operator.to_string(),
+            b.deferred.gap.to_string(),
             b.quarantined.to_string(),
             lanes_text(b),
         ]);
     }
-    align_right(&mut rows, &[1, 2, 3, 4, 5, 6, 7]);
+    align_right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
     output.table(&rows)
+}
+
+/// The limits of each subscription that the configuration has, where there is one.
+fn limits(global: &Global) -> BTreeMap<String, HoldLimits> {
+    let Ok(config) = Config::load(&global.config) else {
+        return BTreeMap::new();
+    };
+    let subscriptions = config.contract.subscriptions.into_values();
+    subscriptions.map(|s| (s.name, s.hold)).collect()
+}
+
+/// The keys of a subscription behind which messages are held.
+struct HeldHere {
+    limits: HoldLimits,
+    /// Each with the limits that it is beyond.
+    keys: Vec<(LongHeld, Vec<Limit>)>,
+}
+
+impl HeldHere {
+    fn of(limits: HoldLimits, longest: Vec<LongHeld>, beyond: Vec<LongHeld>) -> Self {
+        let mut keys = longest;
+        for key in beyond {
+            if !keys.iter().any(|other| other.key == key.key) {
+                keys.push(key);
+            }
+        }
+        let passed = |key: LongHeld| {
+            let passed = limits.passed(key.depth, key.age_ms);
+            (key, passed)
+        };
+        Self {
+            limits,
+            keys: keys.into_iter().map(passed).collect(),
+        }
+    }
+
+    /// What has waited the longest, and everything that is beyond a limit.
+    fn lines(&self, subscription: &str) -> Vec<String> {
+        let is_told =
+            |(at, (_, passed)): &(usize, &(LongHeld, Vec<Limit>))| *at == 0 || !passed.is_empty();
+        let told = self.keys.iter().enumerate().filter(is_told);
+        told.map(|(_, (key, passed))| {
+            let behind = match (key.case_id, key.behind.as_str()) {
+                (Some(case_id), _) => format!("case {case_id}"),
+                (None, kind) => format!("a message deferred as {kind}"),
+            };
+            let age_ms = i64::try_from(key.age_ms).unwrap_or(i64::MAX);
+            let mut line = format!(
+                "held: {subscription}: {} message(s) of key {} for {}, behind {behind}",
+                key.depth,
+                key.key,
+                age(age_ms)
+            );
+            for limit in passed {
+                line.push_str(match limit {
+                    Limit::Depth => "; BEYOND hold_depth",
+                    Limit::Age => "; BEYOND hold_age",
+                });
+            }
+            line
+        })
+        .collect()
+    }
 }
 
 /// When the oldest unfinished message was recorded.
@@ -119,11 +216,21 @@ fn lanes_text(backlog: &Backlog) -> String {
     }
 }
 
-fn backlog_json(backlog: &Backlog) -> Value {
+fn backlog_json(backlog: &Backlog, held: &HeldHere) -> Value {
     let age_ms = |then: Option<Timestamp>| then.map(|then| backlog.now.millis_since(then).max(0));
     let mut value = json!(backlog);
     value["oldest_waiting_age_ms"] = json!(age_ms(backlog.oldest_waiting_at));
     value["oldest_deferred_age_ms"] = json!(age_ms(backlog.oldest_deferred_at));
+    value["held_limits"] = json!(held.limits);
+    value["held_longest"] = held
+        .keys
+        .iter()
+        .map(|(key, passed)| {
+            let mut value = json!(key);
+            value["beyond"] = json!(passed);
+            value
+        })
+        .collect();
     value
 }
 

@@ -206,7 +206,7 @@ fn standing(messages: &[MessageStatus]) -> Standing {
             MessageState::Quarantined { .. }
             | MessageState::Resolved { .. }
             | MessageState::Finished {
-                ending: Ending::Rejected,
+                ending: Ending::Rejected | Ending::Expired | Ending::Superseded,
                 ..
             } => standing = Standing::Badly,
             MessageState::Finished { .. } | MessageState::Delivered => {}

@@ -205,6 +205,16 @@ impl<'a> Section<'a> {
         fitting
     }
 
+    /// true or false.
+    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
+        let (_, value) = self.ask(key)?;
+        let DeValue::Boolean(flag) = value.get_ref() else {
+            self.wrong_type(key, value, "true or false");
+            return None;
+        };
+        Some(*flag)
+    }
+
     pub(super) fn number(&self, key: &'static str) -> Option<f64> {
         let (_, value) = self.ask(key)?;
         let parsed = match value.get_ref() {
@@ -268,7 +278,7 @@ impl<'a> Section<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(
+    pub(super) fn choice<T: Clone>(
         &self,
         key: &'static str,
         choices: &[(&'static str, T)],
@@ -286,7 +296,7 @@ impl<'a> Section<'a> {
             );
             self.fault(FaultCode::BadValue, &text.place, message);
         }
-        found.map(|(_, choice)| *choice)
+        found.map(|(_, choice)| choice.clone())
     }
 
     pub(super) fn section(&self, key: &'static str) -> Option<Section<'a>> {

@@ -283,6 +283,7 @@ pub(super) fn message(section: Section<'_>) -> MessageContract {
     let contract = MessageContract {
         kind: section.choice("kind", &kinds).unwrap_or_default(),
         key: section.choice("key", &keys).unwrap_or_default(),
+        aggregate: text("aggregate"),
         owner: text("owner"),
         runbook: text("runbook"),
         pending_text: text("pending_text"),

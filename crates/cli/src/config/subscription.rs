@@ -4,7 +4,9 @@ use std::path::Path;
 
 use onceward_core::Identity;
 use onceward_core::contract::{OnPoison, Order, Semantics, SubscriptionContract};
+use onceward_core::expiry::Expired;
 use onceward_core::store::Start;
+use onceward_core::version::{Gaps, VersionPolicy};
 
 use super::fault::FaultCode;
 use super::reader::Section;
@@ -36,10 +38,15 @@ pub(super) fn read(
     if let Some(push) = &push {
         leave_time(&section, &mut contract, push);
     }
+    contract.versions = versions(&section);
+    contract.expired = expired(&section);
+    contract.useful_for_ms = section.duration_ms("useful_for", "useful_for_ms");
+    hold(&section, &mut contract);
     retry(&section, &mut contract);
     breaker(&section, &mut contract);
     contract.start = start(&section);
     contract.renamed_from = section.text("renamed_from").map(|former| former.value);
+    contract.is_repeatable = section.flag("repeatable").unwrap_or_default();
     section.finish();
     (contract, push)
 }
@@ -127,6 +134,63 @@ fn leave_time(section: &Section<'_>, contract: &mut SubscriptionContract, push: 
         section.fault(FaultCode::Contract, &place, message);
     }
     contract.timeout_ms = needed_ms;
+}
+
+/// Versions of aggregates. What follows a gap is said only where they are checked.
+fn versions(section: &Section<'_>) -> Option<VersionPolicy> {
+    let checks = section.choice("versions", &[("check", true), ("ignore", false)]);
+    let gaps = section.choice("gaps", &[("pass", Gaps::Pass), ("wait", Gaps::Wait)]);
+    let limit_ms = section.duration_ms("gap_limit", "gap_limit_ms");
+    if checks == Some(true) {
+        let default = VersionPolicy::default();
+        return Some(VersionPolicy {
+            gaps: gaps.unwrap_or(default.gaps),
+            gap_limit_ms: limit_ms.unwrap_or(default.gap_limit_ms),
+        });
+    }
+    let unused = ["gaps", "gap_limit", "gap_limit_ms"];
+    if let Some(key) = unused.into_iter().find(|key| section.has(key)) {
+        let place = section.findings.place_of(&section.path_of(key));
+        let message = format!("{key} says nothing without versions = \"check\"");
+        section.fault(FaultCode::Contract, &place, message);
+    }
+    None
+}
+
+/// What becomes of work whose time is over, and who gets it.
+fn expired(section: &Section<'_>) -> Expired {
+    let choices = [
+        ("keep", Expired::Keep),
+        ("quarantine", Expired::Quarantine),
+        ("drop", Expired::Drop),
+        ("fallback", Expired::Fallback(String::new())),
+    ];
+    let expired = section.choice("expired", &choices).unwrap_or_default();
+    let fallback = section.text("fallback");
+    match (expired, fallback) {
+        (Expired::Fallback(_), Some(name)) => Expired::Fallback(name.value),
+        (Expired::Fallback(_), None) => {
+            if !section.has("fallback") {
+                section.missing("fallback", "the subscription that gets what is over");
+            }
+            Expired::Keep
+        }
+        (other, None) => other,
+        (other, Some(name)) => {
+            let message = "fallback says nothing without expired = \"fallback\"";
+            section.fault(FaultCode::Contract, &name.place, message);
+            other
+        }
+    }
+}
+
+fn hold(section: &Section<'_>, contract: &mut SubscriptionContract) {
+    if let Some(depth) = section.whole("hold_depth") {
+        contract.hold.depth = depth;
+    }
+    if let Some(ms) = section.duration_ms("hold_age", "hold_age_ms") {
+        contract.hold.age_ms = ms;
+    }
 }
 
 fn retry(section: &Section<'_>, contract: &mut SubscriptionContract) {

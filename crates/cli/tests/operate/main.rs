@@ -8,18 +8,19 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod replay;
 mod worker;
 
 use common::{on_both_stores, place};
 
-use crate::worker::{Database, MESSAGES, Worker, expected};
+use crate::worker::{Database, MESSAGES, Worker, bills, expected};
 
 on_both_stores! {
     async fn a_released_poison_goes_first_and_everything_happens_once(place) {
         place.configure("");
         place.run(&["migrate"]).ended(0);
         let database = Database::open(&place).await;
-        database.prepare().await;
+        database.prepare(&bills()).await;
         let mut worker = Worker::start(&place);
         let case = place.until("the poison is a case", || {
             let listed = place.run(&["quarantine", "list", "--json"]).ended(0).json();

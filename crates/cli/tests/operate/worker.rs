@@ -18,7 +18,7 @@ const STORE: &str = "ONCEWARD_OPERATE_STORE";
 
 #[derive(Serialize, Deserialize, Message)]
 #[message(type = "bill.due", version = 1, key = key, operation = name)]
-struct Bill {
+pub(crate) struct Bill {
     key: String,
     name: String,
 }
@@ -28,7 +28,18 @@ pub(crate) fn expected(key: &str) -> Vec<String> {
     (1..=MESSAGES / 2).map(|n| format!("{key}-{n}")).collect()
 }
 
-fn bills() -> Vec<Bill> {
+/// So many messages, each of a key of its own, that fail until something is mended.
+pub(crate) fn poisons(count: u32) -> Vec<Bill> {
+    let names = (1..=count).map(|n| format!("p-{n}"));
+    names
+        .map(|name| Bill {
+            key: name.clone(),
+            name,
+        })
+        .collect()
+}
+
+pub(crate) fn bills() -> Vec<Bill> {
     let keys = ["k", "o"];
     let all = (1..=MESSAGES / 2).flat_map(|n| keys.map(|key| (key, n)));
     all.map(|(key, n)| Bill {
@@ -59,8 +70,8 @@ impl Database {
         }
     }
 
-    /// Makes the tables and accepts all messages.
-    pub(crate) async fn prepare(&self) {
+    /// Makes the tables and accepts messages.
+    pub(crate) async fn prepare(&self, bills: &[Bill]) {
         match self {
             Self::Postgres(store) => {
                 let tables = TABLES.replace("SERIAL_KEY", "bigserial primary key");
@@ -68,7 +79,7 @@ impl Database {
                 made.await.unwrap();
                 let mut tx = store.pool().begin().await.unwrap();
                 let outbox = Outbox::new(store.clone());
-                outbox.append_all(&mut tx, &bills()).await.unwrap();
+                outbox.append_all(&mut tx, bills).await.unwrap();
                 tx.commit().await.unwrap();
             }
             Self::Sqlite(store) => {
@@ -77,7 +88,7 @@ impl Database {
                 made.await.unwrap();
                 let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
                 let outbox = Outbox::new(store.clone());
-                outbox.append_all(&mut tx, &bills()).await.unwrap();
+                outbox.append_all(&mut tx, bills).await.unwrap();
                 tx.commit().await.unwrap();
             }
         }
@@ -106,7 +117,7 @@ impl Database {
 macro_rules! bill_on {
     ($name:ident, $store:ty, $insert:literal) => {
         async fn $name(cx: &mut Context<$store>, bill: Bill) -> Result<(), Failure> {
-            if bill.name == "k-1" {
+            if bill.name == "k-1" || bill.name.starts_with('p') {
                 let mended: i64 = sqlx::query_scalar("SELECT count(*) FROM mended")
                     .fetch_one(&mut *cx.tx())
                     .await?;
@@ -155,6 +166,7 @@ async fn run<S: Store>(store: S, subscription: Subscription<S>) {
         ..EngineOptions::default()
     };
     let subscription = subscription
+        .repeatable()
         .on_poison(OnPoison::HoldKey)
         .batch_max(3)
         .lanes(4)

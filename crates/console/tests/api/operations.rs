@@ -30,6 +30,7 @@ async fn start() -> Server {
         types: &types,
         start: Some(Start::Earliest),
         renamed_from: None,
+        terms: onceward_core::store::Terms::default(),
     });
     registered.await.unwrap();
     server
@@ -48,6 +49,7 @@ async fn finish(server: &Server) {
         ending: Ending::Done,
         result: Some(r#"{"label":"secret-992"}"#.into()),
         aggregate_version: None,
+        aggregate: None,
     };
     let mut tx = server.store.begin(Begin { lease: None }).await.unwrap();
     let settle = Settle {

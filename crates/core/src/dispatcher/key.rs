@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::gap::{Gap, in_order_of_versions};
 use super::{Command, Dispatcher, Phase, Tracked};
 use crate::failure::Class;
 use crate::store::{DeferralKind, DeferredRow};
 
 /// Deferred messages of a key loaded at once.
-const LOAD_ROWS: u32 = 64;
+pub(super) const LOAD_ROWS: u32 = 64;
 /// Keys loaded at the same time.
 const LOADS_MAX: usize = 16;
 
@@ -44,8 +45,12 @@ pub(super) struct Key {
     /// Deferrals being written or cleared.
     pub(super) storing: u32,
     pub(super) due: Due,
+    /// Whether a message waits for an earlier version.
+    pub(super) gap: Gap,
     /// The load under way: an answer to an earlier one says nothing about the key of today.
     pub(super) loading: Option<u64>,
+    /// It asks for what the message that waits for a version may wait for, only.
+    pub(super) loads_versions: bool,
     /// What is deferred up to here was loaded and is done: the next load goes on from it.
     pub(super) loaded_to: u64,
     /// Something of it was written while it is being loaded: the answer may not have it.
@@ -97,7 +102,9 @@ impl Dispatcher {
             stored: 0,
             storing: 0,
             due: Due::Now,
+            gap: Gap::None,
             loading: None,
+            loads_versions: false,
             loaded_to: 0,
             is_load_stale: false,
             is_to_load: false,
@@ -134,7 +141,8 @@ impl Dispatcher {
         } else if key.is_case_held || key.awaits_read {
         } else if key.stored > 0 {
             match key.due {
-                Due::Now if !key.is_to_load => {
+                _ if key.is_to_load => {}
+                _ if key.due == Due::Now || key.gap.is_to_look() => {
                     key.is_to_load = true;
                     self.to_load.push_back(Arc::clone(name));
                 }
@@ -170,18 +178,25 @@ impl Dispatcher {
             let is_releasing = self.lanes.get(&key.lane).is_none_or(|l| l.cap.is_some());
             let is_busy =
                 is_releasing || key.is_running || key.storing > 0 || key.loading.is_some();
-            let has_reason = key.stored > 0 && key.due == Due::Now && key.queue.is_empty();
+            let is_due = key.due == Due::Now || key.gap.is_to_look();
+            let has_reason = key.stored > 0 && is_due && key.queue.is_empty();
             if is_busy || !has_reason || key.is_case_held || key.awaits_read {
                 continue;
             }
             self.last_load += 1;
             key.loading = Some(self.last_load);
+            let versions_to = key.versions_to();
+            key.loads_versions = versions_to.is_some();
+            if matches!(key.gap, Gap::Moved) {
+                key.gap = Gap::None;
+            }
             self.loading += 1;
             self.out.push(Command::Load {
                 load: self.last_load,
                 key: name.to_string(),
                 slot: key.slot,
-                after_seq: key.loaded_to,
+                after_seq: if key.loads_versions { 0 } else { key.loaded_to },
+                versions_to,
                 rows_max: LOAD_ROWS,
             });
         }
@@ -237,18 +252,25 @@ impl Dispatcher {
             self.key_changed(&name);
             return;
         }
+        if self.keys.get(&name).is_some_and(|key| key.loads_versions) {
+            self.versions_loaded(&name, rows);
+            return;
+        }
         let now_ms = self.now_ms;
         let is_all = rows.len() < LOAD_ROWS as usize;
         let mut not_due = false;
-        for row in rows {
+        let mut rows = in_order_of_versions(rows).into_iter();
+        let (mut admitted_seq, mut left_seq) = (None, None);
+        for row in rows.by_ref() {
             if !self.has_been_read(&name, &row) {
                 not_due = true;
+                left_seq = Some(row.row.seq);
                 self.awaiting_read.push(Arc::clone(&name));
                 break;
             }
-            let has_time = matches!(row.kind, DeferralKind::Retry | DeferralKind::Operator);
-            if has_time && row.due_in_ms != Some(0) {
+            if !row.is_due() {
                 not_due = true;
+                left_seq = Some(row.row.seq);
                 if let Some(key) = self.keys.get_mut(&name)
                     && key.queue.is_empty()
                 {
@@ -256,11 +278,18 @@ impl Dispatcher {
                 }
                 break;
             }
+            admitted_seq = admitted_seq.max(Some(row.row.seq));
             self.admit(&name, row);
         }
+        let left_seq = rows.map(|row| row.row.seq).chain(left_seq).min();
         let Some(key) = self.keys.get_mut(&name) else {
             return;
         };
+        key.loaded_to = admitted_seq.unwrap_or(key.loaded_to);
+        if let Some(seq) = left_seq {
+            // The order of versions may be another than that of sequences.
+            key.load_from(seq);
+        }
         key.loading = None;
         key.awaits_read = self.awaiting_read.last().is_some_and(|last| *last == name);
         key.stored = match is_all && !not_due {
@@ -272,7 +301,7 @@ impl Dispatcher {
 
     /// After a takeover the log is read again from the position on. A message stored beyond it may
     /// follow others of its key that were not: it waits until reading has come past it.
-    fn has_been_read(&self, name: &Arc<str>, row: &DeferredRow) -> bool {
+    pub(super) fn has_been_read(&self, name: &Arc<str>, row: &DeferredRow) -> bool {
         let lane = self
             .keys
             .get(name)
@@ -292,7 +321,7 @@ impl Dispatcher {
     }
 
     /// Queues a message that came from the store.
-    fn admit(&mut self, name: &Arc<str>, loaded: DeferredRow) {
+    pub(super) fn admit(&mut self, name: &Arc<str>, loaded: DeferredRow) {
         let token = self.next_token;
         self.next_token += 1;
         let Some(key) = self.keys.get_mut(name) else {
@@ -300,7 +329,6 @@ impl Dispatcher {
         };
         key.stored = key.stored.saturating_sub(1);
         key.queue.push_back(token);
-        key.loaded_to = loaded.row.seq;
         let lane = key.lane;
         self.track(
             token,
@@ -310,12 +338,13 @@ impl Dispatcher {
                 lane,
                 must_probe: loaded.kind == DeferralKind::Running
                     || loaded.spent.deaths > 0
-                    || loaded.is_released()
+                    || loaded.is_released() && loaded.generation == 0
                     || loaded
                         .failure
                         .as_ref()
                         .is_some_and(|f| f.class == Class::Ambiguous),
                 is_released: loaded.is_released(),
+                generation: loaded.generation,
                 row: Arc::new(loaded.row),
                 is_suspect: loaded.spent.deaths > 0,
                 spent: loaded.spent,
@@ -349,6 +378,9 @@ impl Dispatcher {
             let Some(tracked) = self.tracked.get_mut(&token) else {
                 continue;
             };
+            if let Some(key) = self.keys.get_mut(name) {
+                key.gap_stored(&tracked.row);
+            }
             if tracked.is_stored {
                 self.untrack(token);
             } else {

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::gap::Gap;
 use super::key::{Due, Key};
 use super::{Command, Dispatcher, Pace, Ruling};
 use crate::store::{HeldCase, HeldKey};
@@ -25,6 +26,7 @@ impl Key {
             return;
         }
         self.loaded_to = 0;
+        self.gap = Gap::None;
         self.stored = self.stored.max(count);
         self.due = self.due.min(due);
     }
@@ -34,6 +36,7 @@ impl Key {
         if self.is_to_reload && !self.is_case_held && !self.is_busy() {
             self.is_to_reload = false;
             self.loaded_to = 0;
+            self.gap = Gap::None;
             self.stored = self.stored.max(1);
             self.due = Due::Now;
         }

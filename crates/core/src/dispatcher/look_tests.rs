@@ -427,7 +427,7 @@ fn what_is_released_while_its_key_is_loaded_is_not_forgotten() {
     let (load, key) = load.next_back().unwrap();
     let is_load = |command: &Command| matches!(command, Command::Load { .. });
     desk.process.underway.retain(|command| !is_load(command));
-    let rows = desk.model.load(&key, 0, 64, 0);
+    let rows = desk.model.load(&key, 0, None, 64, 0);
     assert_eq!(rows.len(), 1);
     desk.model.release(1, 0);
     desk.operators_act();
@@ -494,6 +494,7 @@ fn a_message_is_released_until_it_has_run() {
             ..Spent::default()
         },
         failure: Some(crate::Failure::ambiguous("lost", "no answer").record()),
+        generation: 0,
     };
     assert!(released.is_released());
     let mut others = [(); 5].map(|()| released.clone());

@@ -6,7 +6,10 @@
 //! stored (as deferred). The position of a feed passes a message only when it is finished or
 //! stored; see `feed`.
 
+mod arrive;
+mod blocked;
 mod feed;
+mod gap;
 mod key;
 mod look;
 mod pace;
@@ -24,7 +27,6 @@ use crate::coalesce::BatchSize;
 use crate::contract::{Order, Semantics, SubscriptionContract};
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
-use crate::lane::lane_of;
 use crate::position::Position;
 use crate::retry::Spent;
 use crate::store::{Deferral, DeferralKind, HeldCase, HeldKey, Span, TakenLane};
@@ -33,6 +35,7 @@ use feed::Feed;
 use key::{Due, Key};
 use pace::Pacing;
 
+pub use blocked::Blocked;
 pub use pace::Pace;
 pub use protocol::{Batch, Command, Event, Fate, Ruling, Work};
 
@@ -70,18 +73,17 @@ struct Tracked {
     spent: Spent,
     failure: Option<FailureRecord>,
     is_stored: bool,
-    /// It was loaded from the store rather than read.
     is_from_store: bool,
     is_suspect: bool,
     must_probe: bool,
     is_released: bool,
+    generation: u32,
     /// The last look-up that had begun when it started.
     started_at_look: u64,
     phase: Phase,
     /// A deferral of kind running is being written while the handler runs.
     is_marking: bool,
-    /// A deferral of kind running was written after the handler started: the executor does not
-    /// know that it has to be cleared.
+    /// A deferral of kind running that the executor does not know of is to be cleared.
     was_marked: bool,
     /// The handler ended while the deferral of kind running was being written.
     ended: Option<Fate>,
@@ -346,96 +348,6 @@ impl Dispatcher {
         self.is_dirty = true;
     }
 
-    fn page(&mut self, feed_id: u32, from: Position, rows: Vec<Arc<Row>>, next: Position) {
-        let Some(feed) = self.feeds.get_mut(&feed_id) else {
-            return;
-        };
-        feed.is_reading = false;
-        let moved = feed.read_to != next;
-        let mut parked = Vec::new();
-        for row in rows {
-            let lane_number = lane_of(row.slot, self.lane_count);
-            let Some(lane) = self.lanes.get(&lane_number) else {
-                continue;
-            };
-            let is_wanted = lane.feed == feed_id
-                && lane.cap.is_none()
-                && self.types.contains(&row.envelope.message_type)
-                && lane.not_before.is_none_or(|t| row.recorded_at >= t);
-            if is_wanted {
-                self.arrive(feed_id, lane_number, row, &mut parked);
-            }
-        }
-        if let Some(feed) = self.feeds.get_mut(&feed_id) {
-            feed.close_page(from, next);
-        }
-        self.is_dirty |= moved;
-        self.store_held(parked);
-        self.wake_awaiting_keys();
-    }
-
-    /// Puts a row that was read into its place.
-    fn arrive(&mut self, feed_id: u32, lane: u16, row: Arc<Row>, parked: &mut Vec<u64>) {
-        let token = self.next_token;
-        self.next_token += 1;
-        let Some(feed) = self.feeds.get_mut(&feed_id) else {
-            return;
-        };
-        let number = feed.push(row.seq, lane, token);
-        let name = self.key_name(&row);
-        let is_crowded = self.tracked.len() >= self.window_rows / 2;
-        let key_share = self.key_share;
-        let key = self.key_mut(&name, row.slot, lane);
-        let must_park = key.is_held() || (is_crowded && key.queue.len() >= key_share);
-        let phase = if must_park {
-            Phase::Storing
-        } else {
-            Phase::Queued
-        };
-        if must_park {
-            key.stored += 1;
-            key.storing += 1;
-            key.load_from(row.seq);
-            parked.push(token);
-        } else {
-            key.queue.push_back(token);
-        }
-        self.track(
-            token,
-            Tracked {
-                place: Some((feed_id, number)),
-                key: Arc::clone(&name),
-                lane,
-                row,
-                spent: Spent::default(),
-                failure: None,
-                is_stored: false,
-                is_from_store: false,
-                is_suspect: false,
-                must_probe: false,
-                is_released: false,
-                started_at_look: 0,
-                phase,
-                is_marking: false,
-                was_marked: false,
-                ended: None,
-            },
-        );
-        if must_park {
-            self.busy(lane, 1);
-        } else {
-            self.key_changed(&name);
-        }
-    }
-
-    fn key_name(&self, row: &Row) -> Arc<str> {
-        let key = self.order.key_of(row);
-        match self.keys.get_key_value(&*key) {
-            Some((name, _)) => Arc::clone(name),
-            None => Arc::from(key),
-        }
-    }
-
     fn track(&mut self, token: u64, tracked: Tracked) {
         self.tracked_bytes += tracked.row.envelope.weight();
         self.suspects_tracked += u32::from(tracked.is_suspect);
@@ -480,53 +392,6 @@ impl Dispatcher {
             .map(|t| deferral_of(t, DeferralKind::Held))
             .collect();
         self.out.push(Command::Store { tokens, deferrals });
-    }
-
-    /// Feeds that have come to the same place become one.
-    fn merge_feeds(&mut self) {
-        if self.feeds.len() < 2 {
-            return;
-        }
-        let ids: Vec<u32> = self.feeds.keys().copied().collect();
-        for id in ids {
-            let Some(feed) = self.feeds.get(&id) else {
-                continue;
-            };
-            if !feed.is_quiet() {
-                continue;
-            }
-            let into = self.feeds.iter().find(|(other, f)| {
-                **other != id && f.read_to == feed.read_to && f.done_to() == feed.done_to()
-            });
-            let Some(into) = into.map(|(other, _)| *other) else {
-                continue;
-            };
-            for lane in self.lanes.values_mut().filter(|l| l.feed == id) {
-                lane.feed = into;
-            }
-            self.feeds.remove(&id);
-        }
-    }
-
-    fn read_on(&mut self) {
-        let page_rows = PAGE_ROWS as usize;
-        let is_paused = self.pacing.paused_until_ms(self.now_ms).is_some();
-        for (id, feed) in &mut self.feeds {
-            let is_served = self
-                .lanes
-                .values()
-                .any(|l| l.feed == *id && l.cap.is_none());
-            let has_room = self.tracked.len() + page_rows <= self.window_rows
-                && self.tracked_bytes < self.window_bytes
-                && feed.span() < 4 * self.window_rows;
-            if is_served && has_room && !feed.is_reading && !is_paused {
-                feed.is_reading = true;
-                self.out.push(Command::Read {
-                    feed: *id,
-                    from: feed.read_to.clone(),
-                });
-            }
-        }
     }
 
     fn save_interval_ms(&self) -> u64 {

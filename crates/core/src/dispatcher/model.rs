@@ -7,9 +7,11 @@ use super::*;
 use crate::coalesce::BatchSeen;
 use crate::contract::{Semantics, SubscriptionContract};
 use crate::envelope::{Envelope, Payload};
+use crate::lane::lane_of;
 use crate::position::Snapshot;
 use crate::store::DeferredRow;
 use crate::timestamp::Timestamp;
+use crate::version::{Course, VersionPolicy, Waited, is_earlier, is_same};
 
 pub(super) const LANES: u16 = 4;
 pub(super) const ROWS_PER_READ: usize = 7;
@@ -35,6 +37,7 @@ impl Chance {
 pub(super) struct Stored {
     pub(super) deferral: Deferral,
     pub(super) due_at_ms: Option<u64>,
+    pub(super) first_at_ms: u64,
 }
 
 /// What a real database would hold.
@@ -55,6 +58,12 @@ pub(super) struct Model {
     pub(super) late: BTreeSet<u64>,
     /// One failure of so many needs a person; 0 for none.
     pub(super) operator_every: u64,
+    /// One message of so many becomes a case; 0 for none.
+    pub(super) case_every: u64,
+    /// How versions are judged, where they are.
+    pub(super) versions: Option<VersionPolicy>,
+    /// Refused because their version was behind.
+    pub(super) refused: BTreeSet<u64>,
     pub(super) positions: BTreeMap<u16, Position>,
     pub(super) epochs: BTreeMap<u16, u64>,
     pub(super) runs: u64,
@@ -92,6 +101,9 @@ impl Model {
             given_up: BTreeSet::new(),
             late: BTreeSet::new(),
             operator_every: 0,
+            case_every: 40,
+            versions: None,
+            refused: BTreeSet::new(),
             positions: (0..LANES).map(|lane| (lane, Position::origin(1))).collect(),
             epochs: (0..LANES).map(|lane| (lane, 0)).collect(),
             runs: 0,
@@ -139,32 +151,43 @@ impl Model {
             return;
         }
         let due_at_ms = deferral.due_in_ms.map(|ms| now_ms + ms);
-        self.deferred.insert(
-            deferral.seq,
-            Stored {
-                deferral: deferral.clone(),
-                due_at_ms,
-            },
-        );
+        let earlier = self.deferred.get(&deferral.seq);
+        let stored = Stored {
+            deferral: deferral.clone(),
+            due_at_ms,
+            first_at_ms: earlier.map_or(now_ms, |stored| stored.first_at_ms),
+        };
+        self.deferred.insert(deferral.seq, stored);
     }
 
     pub(super) fn load(
         &self,
         key: &str,
         after_seq: u64,
+        versions_to: Option<(&Row, i64)>,
         rows_max: u32,
         now_ms: u64,
     ) -> Vec<DeferredRow> {
         let later = self.deferred.range(after_seq + 1..);
-        let of_key = later.filter(|(_, s)| s.deferral.key == key);
+        let of_key = later.filter(|(seq, s)| {
+            let row = self.row(**seq);
+            let is_wanted = versions_to.is_none_or(|(of, to)| {
+                is_same(&row.envelope, &of.envelope) && row.envelope.aggregate_version <= Some(to)
+            });
+            s.deferral.key == key && is_wanted
+        });
         of_key
             .take(rows_max as usize)
             .map(|(seq, stored)| DeferredRow {
                 row: (**self.row(*seq)).clone(),
                 kind: stored.deferral.kind,
                 due_in_ms: stored.due_at_ms.map(|at| at.saturating_sub(now_ms)),
-                spent: stored.deferral.spent,
+                spent: Spent {
+                    age_ms: now_ms.saturating_sub(stored.first_at_ms),
+                    ..stored.deferral.spent
+                },
                 failure: stored.deferral.failure.clone(),
+                generation: 0,
             })
             .collect()
     }
@@ -181,7 +204,7 @@ impl Model {
                 slot: deferral.slot,
                 count: 0,
                 due_in_ms: match deferral.kind {
-                    DeferralKind::Held | DeferralKind::Running => Some(0),
+                    DeferralKind::Held | DeferralKind::Running | DeferralKind::Gap => Some(0),
                     _ => stored.due_at_ms.map(|at| at.saturating_sub(now_ms)),
                 },
             });
@@ -225,13 +248,13 @@ impl Model {
             handlers_us: 1_000,
             ..BatchSeen::default()
         };
-        let mut blocked = BTreeSet::new();
+        let mut blocked = Blocked::default();
         let mut fates = Vec::new();
         let is_trouble = chance.one_in(12);
         for work in &batch.works {
-            let key = work.row.envelope.key().to_owned();
+            let key = work.row.envelope.key();
             let seq = work.row.seq;
-            if is_trouble || blocked.contains(&key) {
+            if is_trouble || blocked.holds(key, &work.row) {
                 fates.push((work.token, Fate::Returned));
                 continue;
             }
@@ -244,12 +267,17 @@ impl Model {
                 fates.push((work.token, Fate::Finished));
                 continue;
             }
+            if let Some(fate) = self.judge(work, now_ms) {
+                blocked.ended(key, &work.row, &fate);
+                fates.push((work.token, fate));
+                continue;
+            }
             self.runs += 1;
             let fate = self.attempt(work, chance, now_ms);
             if fate != Fate::Finished {
                 seen.failures += 1;
-                blocked.insert(key);
             }
+            blocked.ended(key, &work.row, &fate);
             fates.push((work.token, fate));
         }
         let pace = Pace {
@@ -261,6 +289,77 @@ impl Model {
             fates,
             seen,
             pace,
+        }
+    }
+
+    /// The highest version of a key that is in the ledger.
+    fn last_version(&self, key: &str) -> Option<i64> {
+        let rows = self.ledger.iter().map(|seq| &self.row(*seq).envelope);
+        let of_key = rows.filter(|envelope| envelope.key() == key);
+        of_key
+            .filter_map(|envelope| envelope.aggregate_version)
+            .max()
+    }
+
+    /// What becomes of a message whose version may not be applied.
+    fn judge(&mut self, work: &Work, now_ms: u64) -> Option<Fate> {
+        let (policy, version) = (self.versions?, work.row.envelope.aggregate_version?);
+        let (seq, key) = (work.row.seq, work.row.envelope.key());
+        let waited = Waited {
+            age_ms: work.spent.age_ms,
+            is_alone: work.is_alone,
+            is_let_through: false,
+        };
+        match policy.course(self.last_version(key), version, waited) {
+            Course::Apply => None,
+            Course::Refuse { .. } => {
+                self.deferred.remove(&seq);
+                self.ledger.insert(seq);
+                self.refused.insert(seq);
+                Some(Fate::Finished)
+            }
+            Course::Wait { due_in_ms, .. } => {
+                let deferral = Deferral {
+                    seq,
+                    slot: work.row.slot,
+                    key: key.to_owned(),
+                    kind: DeferralKind::Gap,
+                    due_in_ms: Some(due_in_ms),
+                    spent: work.spent,
+                    failure: None,
+                };
+                self.defer(&deferral, now_ms);
+                Some(Fate::Deferred(deferral))
+            }
+            Course::GiveUp { .. } => {
+                let waits_too = self.deferred.keys().find(|other| {
+                    let other = &self.row(**other).envelope;
+                    is_earlier(other, &work.row.envelope)
+                });
+                assert_eq!(waits_too, None, "{seq} was given up although that is there");
+                self.deferred.remove(&seq);
+                self.cases.insert(seq);
+                Some(Fate::Quarantined {
+                    holds_key: self.holds_key,
+                })
+            }
+        }
+    }
+
+    /// Only what an earlier message waits for goes before those behind that one.
+    fn check_overtaken(&self, row: &Row) {
+        let is_over = |seq| self.ledger.contains(&seq) || self.cases.contains(&seq);
+        let first_open = self.rows.iter().find(|other| {
+            let is_of_key = other.envelope.key() == row.envelope.key();
+            is_of_key && other.seq < row.seq && !is_over(other.seq)
+        });
+        if let Some(first) = first_open {
+            assert!(
+                is_earlier(&row.envelope, &first.envelope),
+                "{} went before {}",
+                row.seq,
+                first.seq
+            );
         }
     }
 
@@ -291,12 +390,15 @@ impl Model {
         if work.is_stored {
             self.deferred.remove(&seq);
         }
-        if chance.one_in(40) {
+        if self.case_every > 0 && chance.one_in(self.case_every) {
             self.deferred.remove(&seq);
             self.cases.insert(seq);
             return Fate::Quarantined {
                 holds_key: self.holds_key,
             };
+        }
+        if self.versions.is_some() {
+            self.check_overtaken(&work.row);
         }
         self.ledger.insert(seq);
         self.effects.entry(key.to_owned()).or_default().push(seq);
@@ -405,10 +507,12 @@ impl Process {
                 load,
                 key,
                 after_seq,
+                versions_to,
                 rows_max,
                 ..
             } => {
-                let rows = model.load(&key, after_seq, rows_max, now_ms);
+                let versions_to = versions_to.as_ref().map(|(row, to)| (&**row, *to));
+                let rows = model.load(&key, after_seq, versions_to, rows_max, now_ms);
                 Event::Loaded { load, key, rows }
             }
             Command::Look { look, lane } => Event::Looked {

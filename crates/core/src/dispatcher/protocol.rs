@@ -28,6 +28,10 @@ pub struct Work {
     /// Somebody released it from its case and it has not run since. An earlier attempt may have had
     /// its effect outside the database; where nobody can look, the person's word counts.
     pub is_released: bool,
+    /// Which run of it this is in the ledger: 0 but for a deliberate rerun.
+    pub generation: u32,
+    /// It waits for an earlier version, was tried before, and nothing that it waits for is stored.
+    pub is_alone: bool,
     /// The last failure, if any.
     pub failure: Option<FailureRecord>,
 }
@@ -168,6 +172,8 @@ pub enum Command {
         slot: u16,
         /// Only messages with a sequence above this.
         after_seq: u64,
+        /// Only versions of this message's aggregate, up to this one.
+        versions_to: Option<(Arc<Row>, i64)>,
         /// Most rows.
         rows_max: u32,
     },

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::gap::Gap;
 use super::key::Due;
 use super::{Batch, Command, Dispatcher, Fate, Pace, Phase, Work, deferral_of};
 use crate::coalesce::BatchSeen;
@@ -66,6 +67,7 @@ impl Dispatcher {
 
     fn start(&mut self, token: u64) -> Option<Work> {
         let last_look = self.last_look;
+        let is_alone = self.is_alone(self.tracked.get(&token)?);
         let tracked = self.tracked.get_mut(&token)?;
         tracked.phase = Phase::Running;
         tracked.started_at_look = last_look;
@@ -82,6 +84,8 @@ impl Dispatcher {
             is_suspect: tracked.is_suspect,
             must_probe: tracked.must_probe,
             is_released: tracked.is_released,
+            generation: tracked.generation,
+            is_alone,
             failure: tracked.failure.clone(),
         })
     }
@@ -149,8 +153,9 @@ impl Dispatcher {
             return;
         };
         // With nothing to wait for, what is stored was only parked behind what is queued here.
-        let is_blocked = key.is_case_held || (key.stored > 0 && key.due != Due::Now);
-        if is_blocked && !key.queue.is_empty() {
+        let comes_first = key.due != Due::Now || matches!(key.gap, Gap::Moved);
+        let is_blocked = key.is_case_held || (key.stored > 0 && comes_first);
+        if is_blocked && !key.queue.is_empty() && !self.may_all_pass(key) {
             self.park_queue(name);
         }
         self.key_changed(name);
@@ -180,6 +185,7 @@ impl Dispatcher {
         let place = tracked.place.take();
         let must_clear = tracked.was_marked && !matches!(fate, Fate::Deferred(_));
         let started_at_look = tracked.started_at_look;
+        let row = Arc::clone(&tracked.row);
         self.settle_place(place);
         if fate == (Fate::Quarantined { holds_key: true }) {
             self.case_opened(&name, started_at_look);
@@ -190,15 +196,11 @@ impl Dispatcher {
                 Fate::Deferred(deferral) => {
                     key.stored += 1;
                     key.load_from(deferral.seq);
-                    // The first of several says how long, and even no time at all is to be waited
-                    // for: what is queued comes after it.
-                    if key.due == Due::Now {
-                        let wait_ms = deferral.due_in_ms;
-                        key.due =
-                            wait_ms.map_or(Due::Never, |ms| Due::At(now_ms.saturating_add(ms)));
-                    }
+                    key.deferred(now_ms, &row, &deferral);
                 }
-                Fate::Quarantined { .. } | Fate::Finished | Fate::Returned | Fate::Uncertain => {}
+                Fate::Finished => key.applied(&row),
+                Fate::Quarantined { .. } => key.gap_ended(&row),
+                Fate::Returned | Fate::Uncertain => {}
             }
             if must_clear {
                 key.storing += 1;
@@ -277,13 +279,14 @@ impl Dispatcher {
                 continue;
             };
             tracked.phase = Phase::Storing;
-            let name = Arc::clone(&tracked.key);
+            let (name, row) = (Arc::clone(&tracked.key), Arc::clone(&tracked.row));
             let now_ms = self.now_ms;
             if let Some(key) = self.keys.get_mut(&name) {
                 key.stored += 1;
                 key.storing += 1;
                 key.load_from(deferral.seq);
-                key.due = Due::after(now_ms, deferral.due_in_ms);
+                key.due = Due::Now;
+                key.deferred(now_ms, &row, &deferral);
             }
             self.out.push(Command::Store {
                 tokens: vec![token],

@@ -7,6 +7,7 @@ use super::super::*;
 use crate::coalesce::BatchSeen;
 use crate::contract::{Semantics, SubscriptionContract};
 use crate::envelope::{Envelope, Payload};
+use crate::lane::lane_of;
 use crate::position::Snapshot;
 use crate::store::DeferredRow;
 use crate::timestamp::Timestamp;
@@ -280,6 +281,7 @@ fn keys_that_are_due_together_are_loaded_as_the_window_allows() {
                     due_in_ms: Some(0),
                     spent: Spent::default(),
                     failure: None,
+                    generation: 0,
                 }],
                 key,
             });
@@ -355,6 +357,7 @@ fn a_share_full_of_what_waits_leaves_room_to_load_another_key() {
             due_in_ms: Some(0),
             spent: Spent::default(),
             failure: None,
+            generation: 0,
         });
         let rows = rows.collect();
         loaded.push(key.clone());
@@ -436,6 +439,7 @@ fn parked(seqs: std::ops::RangeInclusive<u64>) -> Vec<DeferredRow> {
         due_in_ms: Some(0),
         spent: Spent::default(),
         failure: None,
+        generation: 0,
     });
     rows.collect()
 }

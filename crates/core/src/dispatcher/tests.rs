@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::model::{Chance, LANES, Model, Process, contract};
 use super::*;
 use crate::coalesce::BatchSeen;
+use crate::lane::lane_of;
 use crate::position::Snapshot;
 
 /// Runs a schedule to its end and returns the model.
@@ -214,7 +215,7 @@ fn a_lane_being_handed_back_keeps_its_own_position() {
         let taken = model.take(lane, false, 0);
         dispatcher.handle(0, taken);
     }
-    let rows = model.load("k0", 0, 64, 0);
+    let rows = model.load("k0", 0, None, 64, 0);
     let (load, key) = (1, "k0".to_owned());
     let runs = dispatcher.handle(0, Event::Loaded { load, key, rows });
     assert!(matches!(runs[..], [Command::Run(_)]), "{runs:?}");

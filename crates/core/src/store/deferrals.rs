@@ -21,9 +21,26 @@ pub enum DeferralKind {
     Running,
     /// Waits for a person.
     Operator,
+    /// Waits for an earlier version of its aggregate. It is due when it has waited long enough.
+    Gap,
 }
 
 impl DeferralKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Retry,
+        Self::Held,
+        Self::Running,
+        Self::Operator,
+        Self::Gap,
+    ];
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
     /// The name used in tables and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -32,6 +49,7 @@ impl DeferralKind {
             Self::Held => "held",
             Self::Running => "running",
             Self::Operator => "operator",
+            Self::Gap => "gap",
         }
     }
 }
@@ -74,7 +92,8 @@ pub struct HeldKey {
     /// How many messages are deferred.
     pub count: u64,
     /// When the first of them (by sequence) is due, from now: 0 when it is, `None` when it waits
-    /// for a person.
+    /// for a person. One of kind gap counts as due: whoever takes the key over looks whether what it
+    /// waits for is there.
     pub due_in_ms: Option<u64>,
 }
 
@@ -89,6 +108,8 @@ pub struct LoadKey<'a> {
     pub key: &'a str,
     /// Only those after this sequence.
     pub after_seq: u64,
+    /// Only versions of this message's aggregate, up to this one.
+    pub versions_to: Option<(&'a Row, i64)>,
     /// Most rows to return.
     pub rows_max: u32,
 }
@@ -106,9 +127,20 @@ pub struct DeferredRow {
     pub spent: Spent,
     /// The last failure.
     pub failure: Option<FailureRecord>,
+    /// The generation under which its effect is recorded: 0, or that of the last rerun that started
+    /// it.
+    pub generation: u32,
 }
 
 impl DeferredRow {
+    /// Whether it can be tried now. One that waits for an earlier version can, whatever its time:
+    /// that may have come.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let has_time = matches!(self.kind, DeferralKind::Retry | DeferralKind::Operator);
+        !has_time || self.due_in_ms == Some(0)
+    }
+
     /// Whether somebody released it from its case and it has not run since: it is due with a known
     /// failure, and nothing of the budget is used.
     #[must_use]

@@ -16,9 +16,12 @@ mod lanes;
 mod log;
 mod operate;
 mod registry;
+mod replay;
 mod schema;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 
 pub use crate::case::{Actor, CaseAction, CaseState, Correction, Standing};
 pub use acceptance::{AcceptRequest, Acceptance, Accepted};
@@ -37,12 +40,18 @@ pub use operate::{
     SetPause,
 };
 pub use registry::{Registry, Remove, Removed, Rename};
-pub use schema::{Declared, Registered, Schema, SchemaState, Start};
-pub use status::{
-    Backlog, BacklogQuery, DeferredCounts, LaneOwner, MessageState, MessageStatus, OperationQuery,
-    Status,
+pub use replay::{
+    ActOnCampaign, Campaign, CampaignItem, CampaignQuery, ItemQuery, OVERTAKEN_ROWS_MAX,
+    PLAN_ITEMS_DEFAULT, PlanCampaign, Replay, Selection, Source, StepCampaign, Stepped,
 };
+pub use schema::{Declared, Registered, Schema, SchemaState, Start, Terms};
+pub use status::{
+    Backlog, BacklogQuery, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
+    MessageStatus, OperationQuery, Status,
+};
+pub use time::Time;
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};
+pub use versions::{LastVersions, Versions};
 
 /// What went wrong in a store, by what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,9 +173,12 @@ pub trait Store:
     Log
     + Lanes
     + Effects
+    + Versions
+    + Time
     + Deferrals
     + Cases
     + Operate
+    + Replay
     + Registry
     + Acceptance
     + Status
@@ -179,9 +191,12 @@ impl<S> Store for S where
     S: Log
         + Lanes
         + Effects
+        + Versions
+        + Time
         + Deferrals
         + Cases
         + Operate
+        + Replay
         + Registry
         + Acceptance
         + Status

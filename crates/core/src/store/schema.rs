@@ -5,6 +5,8 @@ use std::future::Future;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use crate::contract::{Order, Semantics};
+use crate::ledger::Identity;
 use crate::timestamp::Timestamp;
 
 /// How the tables stand against this program.
@@ -45,6 +47,32 @@ pub enum Start {
     At(Timestamp),
 }
 
+/// What a subscription promises, kept with its name: whoever plans a replay has to know, and may be
+/// in another process than its handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Delivery.
+    pub semantics: Semantics,
+    /// What identifies an effect.
+    pub identity: Identity,
+    /// Order.
+    pub order: Order,
+    /// Whether its handlers may be made to run once more on purpose.
+    pub is_repeatable: bool,
+}
+
+impl Default for Terms {
+    /// The most careful ones: effect-once by message, in the order of the key, never repeated.
+    fn default() -> Self {
+        Self {
+            semantics: Semantics::EffectOnce,
+            identity: Identity::Message,
+            order: Order::Key,
+            is_repeatable: false,
+        }
+    }
+}
+
 /// A subscription as declared.
 #[derive(Clone, Debug)]
 pub struct Declared<'a> {
@@ -58,6 +86,8 @@ pub struct Declared<'a> {
     pub start: Option<Start>,
     /// Its former name, whose positions, ledger rows and deferrals it takes over.
     pub renamed_from: Option<&'a str>,
+    /// What it promises; the last declaration counts.
+    pub terms: Terms,
 }
 
 /// What registering found.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::StoreError;
 use crate::case::CaseState;
 use crate::failure::FailureRecord;
+use crate::hold::HoldLimits;
 use crate::ledger::Ending;
 use crate::retry::Spent;
 use crate::timestamp::Timestamp;
@@ -28,7 +29,7 @@ pub enum MessageState {
     Pending,
     /// Off the hot path for now.
     Deferred {
-        /// Why: `retry`, `held`, `running` or `operator`.
+        /// Why: `retry`, `held`, `running`, `operator` or `gap`.
         kind: String,
         /// When it is due.
         due_at: Option<Timestamp>,
@@ -105,6 +106,8 @@ pub struct DeferredCounts {
     pub running: u64,
     /// Waiting for a person.
     pub operator: u64,
+    /// Waiting for an earlier version of their aggregate.
+    pub gap: u64,
 }
 
 /// A lane and who works on it.
@@ -143,6 +146,34 @@ pub struct Backlog {
     pub now: Timestamp,
 }
 
+/// Asks for the keys behind which messages are held, those that have waited the longest first.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldQuery<'a> {
+    /// Subscription.
+    pub subscription: &'a str,
+    /// Only those beyond one of these limits.
+    pub beyond: Option<HoldLimits>,
+    /// Most keys to return.
+    pub keys_max: u32,
+}
+
+/// A key behind which messages are held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LongHeld {
+    /// The key.
+    pub key: String,
+    /// How many messages are held.
+    pub depth: u64,
+    /// When the first of them was.
+    pub held_since: Timestamp,
+    /// What is deferred first: `retry`, `operator`, `gap`, `running`; `held` behind a case.
+    pub behind: String,
+    /// The live case that holds the key, if one does.
+    pub case_id: Option<i64>,
+    /// How long the first one has waited, in milliseconds.
+    pub age_ms: u64,
+}
+
 /// Questions.
 pub trait Status: Clone + Send + Sync + 'static {
     /// Messages of an operation, oldest first, with their state in each subscription.
@@ -159,4 +190,10 @@ pub trait Status: Clone + Send + Sync + 'static {
         &self,
         query: BacklogQuery<'_>,
     ) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
+
+    /// Keys behind which messages are held.
+    fn longest_held(
+        &self,
+        query: HeldQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<LongHeld>, StoreError>> + Send;
 }

@@ -5,6 +5,7 @@ use std::future::Future;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use crate::ledger::Identity;
 use crate::timestamp::Timestamp;
 
 /// How long things are kept, in milliseconds. Positions, deferrals and cases always win over
@@ -50,6 +51,15 @@ pub struct UnsafeRetention {
 }
 
 impl Retention {
+    /// How long effects of an identity are remembered.
+    #[must_use]
+    pub const fn memory_ms(&self, identity: Identity) -> u64 {
+        match identity {
+            Identity::Operation => self.operation_ledger_ms,
+            Identity::Message | Identity::Seq => self.ledger_ms,
+        }
+    }
+
     /// Refuses settings under which an effect could be repeated.
     ///
     /// # Errors
@@ -92,6 +102,9 @@ pub struct UpkeepReport {
     pub held_back_by: Option<String>,
     /// Days for which room is made ahead at ten times the highest rate seen.
     pub days_ahead: Option<f64>,
+    /// The settings of the round: whoever plans a replay has to know how long the ledger remembers.
+    #[serde(default)]
+    pub retention: Option<Retention>,
 }
 
 /// Upkeep.

@@ -1,21 +1,23 @@
 //! One attempt at a piece of a batch: one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use onceward_core::coalesce::Piece;
 use onceward_core::contract::Semantics;
-use onceward_core::dispatcher::{Fate, Work};
+use onceward_core::dispatcher::{Blocked, Fate, Work};
 use onceward_core::disposition::decide;
 use onceward_core::store::{Begin, End, Mark, Settle, Store, StoreError, StoreErrorKind};
-use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
+use onceward_core::version::Course;
+use onceward_core::{Class, Digest, Ending, Failure, LedgerKey, Timestamp};
 use tokio::time::Instant;
 
 use super::execute::{Executor, Ran, Stop, attempt_of, deferred_of, rejection_of};
 use super::runner::Runtime;
 use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
+use super::versions::Versions;
 use super::witness::Part;
 use crate::context::Context;
 use crate::digest::{digest_of_row, is_same};
@@ -48,9 +50,12 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     seen: BTreeMap<usize, Seen>,
     /// Messages whose deferral is gone, and with it what there was to do.
     gone: Vec<u64>,
-    pub(super) blocked: BTreeSet<&'w str>,
-    /// Those of the blocked keys that were blocked since the open savepoint.
-    blocked_since: Vec<&'w str>,
+    versions: Versions,
+    /// The database's time, where one of the messages has an end.
+    now: Option<Timestamp>,
+    pub(super) blocked: Blocked<'w>,
+    /// The same when the open savepoint was set.
+    blocked_before: Blocked<'w>,
     pub(super) draft: Draft,
 }
 
@@ -69,7 +74,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         works: &'w [Work],
         piece: &'e Piece,
         savepoint_every: u32,
-        blocked: BTreeSet<&'w str>,
+        blocked: Blocked<'w>,
     ) -> Self {
         Self {
             executor,
@@ -84,8 +89,10 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             careful_until: 0,
             seen: BTreeMap::new(),
             gone: Vec::new(),
+            versions: Versions::default(),
+            now: None,
             blocked,
-            blocked_since: Vec::new(),
+            blocked_before: Blocked::default(),
             draft: Draft::default(),
         }
     }
@@ -114,6 +121,11 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         if let Err(error) = self.look_up(&mut tx).await {
             return self.of_error(error);
         }
+        let works = &self.works[self.piece.range.clone()];
+        self.now = match self.executor.time_for(&mut tx, works).await {
+            Ok(now) => now,
+            Err(error) => return self.of_error(error),
+        };
         let first = Arc::clone(&self.works[self.piece.range.start].row);
         let mut cx = Context::new(self.store().clone(), tx, first);
         let mut at = self.piece.range.start;
@@ -185,6 +197,10 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             };
             self.seen.insert(index, seen);
         }
+        let range = self.piece.range.clone();
+        let new = range.filter(|index| !self.seen.contains_key(index));
+        let works = new.map(|index| &self.works[index]);
+        self.versions = self.executor.versions_of(tx, works).await?;
         Ok(())
     }
 
@@ -212,11 +228,14 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             self.executor
                 .case(work, reason, record, spent, &mut self.draft)
         };
-        if fate != Fate::Finished {
-            let key = self.executor.key_of(work);
-            self.blocked.insert(key);
-            self.blocked_since.push(key);
-        }
+        self.put_down(index, fate);
+    }
+
+    /// Notes a fate, and what it means for those behind.
+    fn put_down(&mut self, index: usize, fate: Fate) {
+        let work = &self.works[index];
+        let key = self.executor.key_of(work);
+        self.blocked.ended(key, &work.row, &fate);
         self.draft.fates.push((index, fate));
     }
 
@@ -224,7 +243,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
     /// returns where to go on.
     async fn step(&mut self, cx: &mut Context<S>, at: usize) -> Result<usize, StepFailed> {
         let work = &self.works[at];
-        if self.blocked.contains(self.executor.key_of(work)) {
+        if self.blocked.holds(self.executor.key_of(work), &work.row) {
             self.draft.fates.push((at, Fate::Returned));
             return Ok(at + 1);
         }
@@ -235,6 +254,17 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
         if let Some(seen) = self.seen.get(&at).copied() {
             self.settle_seen(at, seen);
+            return Ok(at + 1);
+        }
+        let course = self.versions.course(work);
+        let executor = self.executor;
+        if let Some(over_at) = self.is_over(at)
+            && !matches!(course, Course::Refuse { .. })
+        {
+            return self.expire(cx, at, over_at, course == Course::Apply).await;
+        }
+        if let Some(fate) = executor.put_aside(work, course, &mut self.draft) {
+            self.put_down(at, fate);
             return Ok(at + 1);
         }
         let message_type = &work.row.envelope.message_type;
@@ -271,16 +301,61 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
     }
 
-    /// New messages of one type from `at` on, without a gap.
+    /// When the message at `at` was over, if it is. At most once, that was looked at before.
+    fn is_over(&self, at: usize) -> Option<Timestamp> {
+        let is_claimed = self.runtime().contract.semantics == Semantics::AtMostOnce;
+        let now = self.now.filter(|_| !is_claimed)?;
+        let over_at = self.executor.over_at(&self.works[at].row)?;
+        (now >= over_at).then_some(over_at)
+    }
+
+    async fn expire(
+        &mut self,
+        cx: &mut Context<S>,
+        at: usize,
+        over_at: Timestamp,
+        fits: bool,
+    ) -> Result<usize, StepFailed> {
+        let (executor, work) = (self.executor, &self.works[at]);
+        if !executor.has_ledger() {
+            // Its ledger has only what ended in another way than well: it was not looked up.
+            let keys = [executor.ledger_key(work)];
+            let request = executor.known_request(&keys, &[]);
+            let found = self.store().known(&mut cx.tx, request).await;
+            let found = found.map_err(|error| StepFailed::Ran(self.of_error(error)))?;
+            let own = self.draft.entries.iter().any(|entry| entry.key == keys[0]);
+            if own || found.entries.iter().any(Option::is_some) {
+                if work.is_stored {
+                    self.draft.clear.push(work.row.seq);
+                }
+                self.put_down(at, Fate::Finished);
+                return Ok(at + 1);
+            }
+        }
+        let (draft, outgoing) = (&mut self.draft, &mut cx.outgoing);
+        let fate = executor.expire(work, over_at, fits, draft, outgoing);
+        if fits {
+            self.versions.applied(&work.row);
+        }
+        self.put_down(at, fate);
+        Ok(at + 1)
+    }
+
+    /// New messages of one type from `at` on that may be applied one after the other.
     fn run_of_type(&self, at: usize) -> Range<usize> {
         let message_type = &self.works[at].row.envelope.message_type;
+        let mut ahead = self.versions.clone();
         let end = (at..self.piece.range.end)
             .find(|i| {
                 let work = &self.works[*i];
-                work.row.envelope.message_type != *message_type
+                let is_over = work.row.envelope.message_type != *message_type
                     || self.seen.contains_key(i)
                     || self.gone.contains(&work.row.seq)
-                    || self.blocked.contains(self.executor.key_of(work))
+                    || self.blocked.holds(self.executor.key_of(work), &work.row)
+                    || ahead.course(work) != Course::Apply
+                    || self.is_over(*i).is_some();
+                ahead.applied(&work.row);
+                is_over
             })
             .unwrap_or(self.piece.range.end);
         at..end
@@ -300,7 +375,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
         self.mark(cx, Mark::Set).await?;
         self.checkpoint = Some(Checkpoint::of(at, &self.draft, &cx.outgoing));
-        self.blocked_since.clear();
+        self.blocked_before = self.blocked.clone();
         Ok(())
     }
 
@@ -311,6 +386,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
 
     fn succeed(&mut self, index: usize, ending: Ending, reply: Reply) {
         let work = &self.works[index];
+        self.versions.applied(&work.row);
         // At most once, the row was written before.
         if self.runtime().contract.semantics == Semantics::EffectOnce {
             let entry = self.executor.entry(work, ending, reply);
@@ -345,9 +421,8 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         };
         self.mark(cx, Mark::RollBack).await?;
         checkpoint.restore(&mut self.draft, &mut cx.outgoing);
-        for key in self.blocked_since.drain(..) {
-            self.blocked.remove(key);
-        }
+        self.versions.restore(&self.draft.entries);
+        self.blocked = self.blocked_before.clone();
         if checkpoint.at < index {
             // The others since then run again, each under a savepoint of its own.
             self.careful_until = index + 1;
@@ -358,8 +433,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         let disposition = decide(retry, work.spent, &failure, false, fastrand::u64(..));
         let executor = self.executor;
         let fate = executor.disposed(work, &failure, disposition, &mut self.draft);
-        self.blocked.insert(executor.key_of(work));
-        self.draft.fates.push((index, fate));
+        self.put_down(index, fate);
         Ok(index + 1)
     }
 

@@ -1,6 +1,5 @@
 //! Effect transactions: handler, follow-up messages and ledger rows in one commit.
 
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use futures_util::FutureExt;
 use onceward_core::case::AT_MOST_ONCE_FAILED;
 use onceward_core::coalesce::{Piece, PieceEnd, Plan};
 use onceward_core::contract::{OnPoison, Order, Semantics};
-use onceward_core::dispatcher::{Batch, Fate, Pace, Work};
+use onceward_core::dispatcher::{Batch, Blocked, Fate, Pace, Work};
 use onceward_core::disposition::{Disposition, after_death, decide};
 use onceward_core::store::{
     Begin, Deferral, DeferralKind, End, Known, Lease, NewCase, Settle, Store, StoreError,
@@ -135,19 +134,15 @@ impl<S: Store> Executor<S> {
         tally: &mut Tally,
     ) -> Result<(), Stop> {
         // Keys whose message was deferred or quarantined in this batch: what follows goes back.
-        let mut blocked = BTreeSet::new();
+        let mut blocked = Blocked::default();
         while let Some(piece) = plan.next_piece() {
             let end = if piece.is_single() {
                 let index = piece.range.start;
                 let work = &works[index];
-                if !blocked.contains(self.key_of(work)) {
+                let key = self.key_of(work);
+                if !blocked.holds(key, &work.row) {
                     self.run_single(works, index, tally).await?;
-                    if matches!(
-                        tally.fates[index],
-                        Fate::Deferred(_) | Fate::Quarantined { .. }
-                    ) {
-                        blocked.insert(self.key_of(work));
-                    }
+                    blocked.ended(key, &work.row, &tally.fates[index]);
                 }
                 PieceEnd::Settled
             } else {
@@ -182,7 +177,10 @@ impl<S: Store> Executor<S> {
     }
 
     pub(super) fn ledger_key(&self, work: &Work) -> LedgerKey {
-        LedgerKey::of(&work.row, self.runtime.identity)
+        LedgerKey {
+            generation: work.generation,
+            ..LedgerKey::of(&work.row, self.runtime.identity)
+        }
     }
 
     pub(super) fn nothing(&self) -> Settle<'_> {
@@ -226,33 +224,6 @@ impl<S: Store> Executor<S> {
                 result => return result,
             }
         }
-    }
-
-    /// After a commit of which nobody knows whether it happened: what failed in it is recorded by
-    /// itself, as it was counted. The rest goes back to its place, where the ledger knows; so does
-    /// what came after it in its key, which it would else wait for.
-    async fn record_failures(&self, works: &[Work], draft: &mut Draft) -> Result<(), Stop> {
-        draft.duplicates = 0;
-        let failed = |fate: &Fate| matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. });
-        let unheard = draft.fates.iter().filter(|(_, fate)| !failed(fate));
-        let keys: BTreeSet<&str> = unheard.map(|(i, _)| self.key_of(&works[*i])).collect();
-        let is_kept = |index: usize| !keys.contains(self.key_of(&works[index]));
-        draft
-            .fates
-            .retain(|(index, fate)| failed(fate) && is_kept(*index));
-        let kept = draft.fates.iter().map(|(index, _)| works[*index].row.seq);
-        let kept: BTreeSet<u64> = kept.collect();
-        draft.defer.retain(|deferral| kept.contains(&deferral.seq));
-        draft.cases.retain(|case| kept.contains(&case.row.seq));
-        let clear: Vec<u64> = draft.cases.iter().map(|case| case.row.seq).collect();
-        let settle = Settle {
-            defer: &draft.defer,
-            clear: &clear,
-            cases: &draft.cases,
-            ..self.nothing()
-        };
-        let recorded = self.record(settle).await;
-        recorded.map_err(|error| self.stop_for(&error))
     }
 
     pub(super) fn stop_for(&self, error: &StoreError) -> Stop {
@@ -449,6 +420,13 @@ impl<S: Store> Executor<S> {
             return Ok(());
         }
         let handler = self.runtime.handlers.get(&work.row.envelope.message_type);
+        let is_claimed = self.runtime.contract.semantics == Semantics::AtMostOnce;
+        if (is_claimed || matches!(handler, Some(Handler::Deliver(_))))
+            && let Some(fate) = self.end_if_over(work, true).await?
+        {
+            tally.fates[index] = fate;
+            return Ok(());
+        }
         let fate = match handler {
             Some(Handler::Call(call)) => Some(self.run_call(work, call.as_ref()).await?),
             Some(Handler::Deliver(deliver)) => {
@@ -466,7 +444,7 @@ impl<S: Store> Executor<S> {
             tally.fates[index] = fate;
             return Ok(());
         }
-        if self.runtime.contract.semantics == Semantics::AtMostOnce && !self.claim(work).await? {
+        if is_claimed && !self.claim(work).await? {
             tally.seen.duplicates += 1;
             tally.fates[index] = Fate::Finished;
             return Ok(());
@@ -474,7 +452,7 @@ impl<S: Store> Executor<S> {
         let piece = Piece {
             range: index..index + 1,
         };
-        let mut blocked = BTreeSet::new();
+        let mut blocked = Blocked::default();
         self.run_piece(works, &piece, 0, &mut blocked, tally)
             .await
             .map(|_| ())
@@ -522,6 +500,7 @@ impl<S: Store> Executor<S> {
             ending,
             result,
             aggregate_version: work.row.envelope.aggregate_version,
+            aggregate: self.aggregate_of(&work.row),
         }
     }
 
@@ -531,7 +510,7 @@ impl<S: Store> Executor<S> {
         works: &'w [Work],
         piece: &Piece,
         savepoint_every: u32,
-        blocked: &mut BTreeSet<&'w str>,
+        blocked: &mut Blocked<'w>,
         tally: &mut Tally,
     ) -> Result<PieceEnd, Stop> {
         let mut tries = 0;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{OptionFuture, join_all};
 use onceward_core::dispatcher::Ruling;
 use onceward_core::lane::{LaneView, balance};
 use onceward_core::store::{Join, Lease, Renew, Store, StoreError, StoreErrorKind, Survey, Take};
@@ -12,6 +13,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::campaigns::Campaigns;
+use super::held;
 use super::patience::Patience;
 use super::reader::Reader;
 use super::runner::{Acted, Note, Over, Runner, RunnerReport, Runtime};
@@ -29,6 +32,7 @@ pub(super) struct Fleet<S: Store> {
     pub(super) control: watch::Receiver<Control>,
     pub(super) report: watch::Sender<EngineState>,
     pub(super) patience: Patience,
+    pub(super) campaigns: Campaigns,
 }
 
 /// Why an incarnation ended.
@@ -62,15 +66,28 @@ impl<S: Store> Fleet<S> {
             .options
             .retention
             .map(|kept| keep_up(self.store.clone(), kept));
+        let campaigns = self.campaigns.clone();
+        let campaigns = campaigns.take_on(self.store.clone());
+        let watching = self.options.held_every_ms.map(|every_ms| {
+            let every = Duration::from_millis(every_ms.max(1));
+            let watches = self.runtimes.values().map(|runtime| {
+                let (store, report) = (self.store.clone(), self.report.clone());
+                held::watch(store, Arc::clone(runtime), every, report)
+            });
+            join_all(watches.collect::<Vec<_>>())
+        });
         let work = self.work();
-        match upkeep {
-            // Upkeep has no end of its own.
-            Some(upkeep) => tokio::select! {
-                biased;
-                () = work => {}
-                () = upkeep => {}
-            },
-            None => work.await,
+        // These have no end of their own.
+        let beside = async {
+            let upkeep = OptionFuture::from(upkeep);
+            let watching = OptionFuture::from(watching);
+            tokio::join!(upkeep, watching, campaigns);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = beside => {}
         }
     }
 
@@ -138,6 +155,7 @@ impl<S: Store> Fleet<S> {
 
     fn lost(&self) {
         tracing::warn!("the lease was lost; joining anew");
+        self.campaigns.let_go();
         self.report.send_modify(|state| {
             state.is_member = false;
             state.member = None;
@@ -251,6 +269,7 @@ impl<S: Store> Fleet<S> {
                     }
                     Some(RunnerReport::Drained) => {}
                 },
+                () = self.campaigns.went_out() => round.reset_immediately(),
                 // It reports why before it ends, unless it panicked.
                 Some(_) = runners.join_next() => {
                     tracing::error!("a runner ended by itself; joining anew");
@@ -287,6 +306,7 @@ impl<S: Store> Fleet<S> {
         self.patience.reached(Instant::now(), self.lease_time());
         let survey = self.bounded(self.store.survey()).await?;
         let is_patient = self.patience.lasts(Instant::now());
+        self.campaigns.surveyed(lease, &survey);
         self.report.send_modify(|state| state.trouble = None);
         for (name, given) in given {
             // Before any lane: a pause holds from the first message on.

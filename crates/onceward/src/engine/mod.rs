@@ -11,13 +11,20 @@
 //! | `suspects` | what may have killed the last owner |
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
+//! | `campaigns` | replay campaigns, step by step |
 //! | `upkeep` | retention, now and then |
+//! | `expiry` | work that has become useless |
+//! | `held` | says when too much waits behind a key |
+//! | `versions` | whether a message's version may be applied |
 //! | `witness` | who sees user code being run, in tests |
 
 mod again;
 mod attempt;
+mod campaigns;
 mod dependency;
 mod execute;
+mod expiry;
+mod held;
 mod member;
 mod outside;
 mod patience;
@@ -28,8 +35,10 @@ mod runner;
 mod surroundings;
 mod suspects;
 mod tally;
+mod unheard;
 mod upkeep;
 mod verdict;
+mod versions;
 mod witness;
 
 use std::collections::BTreeMap;
@@ -62,6 +71,9 @@ pub struct EngineOptions {
     /// `None` leaves that to someone else, who must do it: room for new messages is made ahead for
     /// weeks, not for ever.
     pub retention: Option<Retention>,
+    /// How often it is looked whether more waits behind a key than its limits allow, in
+    /// milliseconds. `None` leaves that to someone else.
+    pub held_every_ms: Option<u64>,
     /// For people: what this process is.
     pub description: String,
 }
@@ -74,6 +86,7 @@ impl Default for EngineOptions {
             renew_ms: 3_000,
             doze_max_ms: 220,
             retention: Some(Retention::default()),
+            held_every_ms: Some(10_000),
             description: format!("onceward process {}", std::process::id()),
         }
     }
@@ -190,10 +203,12 @@ impl<S: Store> EngineBuilder<S> {
                     .insert(message_type.clone(), message.clone());
             }
             for message_type in &subscription.contract.types {
-                contract
+                let message = contract
                     .messages
                     .entry(message_type.clone())
                     .or_insert_with(MessageContract::default);
+                let aggregate = subscription.aggregates.get(message_type);
+                message.aggregate = message.aggregate.take().or(aggregate.cloned());
             }
             let name = subscription.contract.name.clone();
             contract
@@ -226,6 +241,7 @@ impl<S: Store> EngineBuilder<S> {
             control: controlled,
             report,
             patience: patience::Patience::default(),
+            campaigns: campaigns::Campaigns::default(),
         };
         Ok(Running {
             store,
@@ -255,6 +271,7 @@ async fn register<S: Store>(
         types: &settings.types,
         start: settings.start,
         renamed_from: settings.renamed_from.as_deref(),
+        terms: contract.terms_of(&settings),
     };
     match store.register(declared).await? {
         Registered::New => {}
@@ -265,7 +282,12 @@ async fn register<S: Store>(
     let is_coalesced = subscription.coalesce
         && settings.semantics != Semantics::AtMostOnce
         && subscription.handlers.values().all(Handler::is_coalesced);
+    let useful_for = settings.types.iter().filter_map(|message_type| {
+        let ms = contract.useful_for_ms(&settings, message_type)?;
+        Some((message_type.clone(), ms))
+    });
     Ok(Runtime {
+        useful_for: useful_for.collect(),
         identity: contract.identity_of(&settings),
         on_poison: contract.on_poison_of(&settings),
         batch_max: if is_coalesced { settings.batch_max } else { 1 },
@@ -292,6 +314,9 @@ pub struct EngineState {
     pub member: Option<String>,
     /// Lanes owned, by subscription.
     pub lanes: BTreeMap<String, Vec<u16>>,
+    /// Keys behind which more waits than their limits allow, by subscription; at most twenty each.
+    /// Only where this engine owns the subscription's first lane.
+    pub held_beyond: BTreeMap<String, Vec<String>>,
     /// Leases lost so far.
     pub leases_lost: u64,
     /// The last trouble with the store, in words; `None` while all is well.

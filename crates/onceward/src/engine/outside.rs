@@ -41,14 +41,20 @@ impl<S: Store> Executor<S> {
         if let Some(failure) = call.unreadable(&work.row) {
             return self.dispose(work, &failure, false).await;
         }
-        let answer = if work.must_probe {
+        let happened = if work.must_probe {
             match self.probe(work, call).await? {
-                Ok(Some(answer)) => Ok(answer),
-                Ok(None) => self.call(work, call).await?,
+                Ok(answer) => answer,
                 Err(fate) => return Ok(fate),
             }
         } else {
-            self.call(work, call).await?
+            None
+        };
+        let answer = match happened {
+            Some(answer) => Ok(answer),
+            None => match self.put_aside_before_call(work).await? {
+                Some(fate) => return Ok(fate),
+                None => self.call(work, call).await?,
+            },
         };
         let fate = match answer {
             Ok(answer) => self.conclude(work, call, answer).await,

@@ -34,6 +34,8 @@ pub(super) struct Runtime<S: Store> {
     pub(super) handlers: BTreeMap<String, Handler<S>>,
     pub(super) identity: Identity,
     pub(super) on_poison: OnPoison,
+    /// How long messages are useful, by type, in milliseconds.
+    pub(super) useful_for: BTreeMap<String, u64>,
     pub(super) batch_max: u32,
     /// What of payloads may be shown, by message type.
     pub(super) sensitivities: BTreeMap<String, Sensitivity>,
@@ -47,6 +49,14 @@ impl<S: Store> Runtime<S> {
         let sensitivity = self.sensitivities.get(&row.envelope.message_type);
         record_of(failure, &row.envelope, sensitivity.unwrap_or(HIDES_ALL))
     }
+}
+
+/// Which deferred messages of a key to load.
+struct LoadFrom {
+    slot: u16,
+    after_seq: u64,
+    versions_to: Option<(Arc<Row>, i64)>,
+    rows_max: u32,
 }
 
 /// Windows of rows that may lie between a saved position and the last row read.
@@ -352,8 +362,17 @@ impl<S: Store> Runner<S> {
                 key,
                 slot,
                 after_seq,
+                versions_to,
                 rows_max,
-            } => self.load(load, key, slot, after_seq, rows_max),
+            } => {
+                let from = LoadFrom {
+                    slot,
+                    after_seq,
+                    versions_to,
+                    rows_max,
+                };
+                self.load(load, key, from);
+            }
             Command::Look { look, lane } => self.look(look, lane),
             Command::Run(batch) => {
                 let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
@@ -466,17 +485,18 @@ impl<S: Store> Runner<S> {
         self.handle(page);
     }
 
-    fn load(&mut self, load: u64, key: String, slot: u16, after_seq: u64, rows_max: u32) {
+    fn load(&mut self, load: u64, key: String, from: LoadFrom) {
         let (store, runtime) = (self.store.clone(), Arc::clone(&self.runtime));
         let to_self = self.to_self.clone();
         self.tasks.spawn(async move {
             let rows = again("load deferred messages", || {
                 store.load_key(LoadKey {
                     subscription: &runtime.contract.name,
-                    slot,
+                    slot: from.slot,
                     key: &key,
-                    after_seq,
-                    rows_max,
+                    after_seq: from.after_seq,
+                    versions_to: from.versions_to.as_ref().map(|(row, to)| (&**row, *to)),
+                    rows_max: from.rows_max,
                 })
             });
             if let Some(rows) = fenced_or(rows.await, &to_self) {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use onceward_core::coalesce::Plan;
-use onceward_core::dispatcher::{Fate, Work};
+use onceward_core::dispatcher::{Blocked, Fate, Work};
 use onceward_core::disposition::after_death;
 use onceward_core::store::{Begin, Deferral, DeferralKind, End, Found, Settle, Store, StoreError};
 use onceward_core::{LedgerKey, Row};
@@ -31,7 +31,7 @@ impl<S: Store> Executor<S> {
         } else {
             BTreeSet::new()
         };
-        let mut blocked = BTreeSet::new();
+        let mut blocked = Blocked::default();
         let mut at = 0;
         while at < works.len() {
             let is_grouped =
@@ -63,11 +63,14 @@ impl<S: Store> Executor<S> {
         &self,
         works: &'w [Work],
         range: Range<usize>,
-        blocked: &mut BTreeSet<&'w str>,
+        blocked: &mut Blocked<'w>,
         tally: &mut Tally,
     ) -> Result<(), Stop> {
         let indices: Vec<usize> = range
-            .filter(|index| !blocked.contains(self.key_of(&works[*index])))
+            .filter(|index| {
+                let work = &works[*index];
+                !blocked.holds(self.key_of(work), &work.row)
+            })
             .collect();
         if indices.is_empty() {
             return Ok(());
@@ -96,9 +99,8 @@ impl<S: Store> Executor<S> {
             } else {
                 fate
             };
-            if matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. }) {
-                blocked.insert(self.key_of(&works[index]));
-            }
+            let work = &works[index];
+            blocked.ended(self.key_of(work), &work.row, &fate);
             tally.fates[index] = fate;
         }
         tally.seen.failures += own.seen.failures;
@@ -137,11 +139,11 @@ impl<S: Store> Executor<S> {
         works: &'w [Work],
         index: usize,
         is_known: bool,
-        blocked: &mut BTreeSet<&'w str>,
+        blocked: &mut Blocked<'w>,
         tally: &mut Tally,
     ) -> Result<(), Stop> {
         let work = &works[index];
-        if blocked.contains(self.key_of(work)) {
+        if blocked.holds(self.key_of(work), &work.row) {
             return Ok(());
         }
         let result = if is_known {
@@ -160,12 +162,7 @@ impl<S: Store> Executor<S> {
             }
             result
         };
-        if matches!(
-            tally.fates[index],
-            Fate::Deferred(_) | Fate::Quarantined { .. }
-        ) {
-            blocked.insert(self.key_of(work));
-        }
+        blocked.ended(self.key_of(work), &work.row, &tally.fates[index]);
         result
     }
 

@@ -86,7 +86,7 @@ async fn a_call_that_outlives_many_leases_leaves_other_keys_unharmed() {
 }
 
 #[tokio::test]
-async fn a_hot_key_of_twenty_thousand_rows_leaves_other_keys_unharmed() {
+async fn bc_31_a_hot_key_of_twenty_thousand_rows_leaves_other_keys_unharmed() {
     const GATE: i64 = 4711;
     let place = Place::new().await;
     let mut gate = sqlx::PgConnection::connect(place.url()).await.unwrap();

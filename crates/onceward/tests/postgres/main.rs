@@ -31,3 +31,4 @@ mod identity;
 mod outside;
 mod restarts;
 mod trouble;
+mod versions;

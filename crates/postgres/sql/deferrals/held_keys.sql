@@ -1,6 +1,7 @@
 select d.key, d.slot, count(*) as count,
     (array_agg(
         case
+            when d.kind = 'gap' then 0
             when d.due_at is not null
                 then greatest(0, ceil(extract(epoch from d.due_at - t.now) * 1000))::bigint
             when d.kind = 'operator' then null

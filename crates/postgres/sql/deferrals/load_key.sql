@@ -1,3 +1,4 @@
+-- With $7 to $10 only versions of one aggregate, up to one of them.
 select d.kind,
     case when d.due_at is not null
         then greatest(0, ceil(extract(epoch from d.due_at - t.now) * 1000))::bigint
@@ -8,6 +9,10 @@ select d.kind,
         as age_ms,
     k.id as corrected_id, k.payload::text as corrected_payload,
     k.payload_binary as corrected_payload_binary,
+    coalesce((
+        select max(i.generation) from onceward.campaign_items i
+        where i.subscription = $1::text and i.seq = d.seq
+          and i.generation > 0 and i.started_at is not null), 0) as generation,
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
     p.schemaversion, p.aggregateversion, p.headers::text as headers, p.payload::text as payload,
@@ -23,6 +28,18 @@ cross join lateral (
           = pg_catalog.hashtextextended($3::text collate "C", 0)
       and d.key = $3::text
       and d.seq > $4::bigint
+      and ($7::bigint is null or exists (
+          select 1 from (
+              select o.source, o.aggregatetype, o.aggregateid, o.aggregateversion
+              from onceward.outbox o where o.seq = d.seq
+              union all
+              select c.source, c.aggregatetype, c.aggregateid, c.aggregateversion
+              from onceward.cases c where c.subscription = d.subscription and c.seq = d.seq
+              limit 1) v
+          where v.aggregateversion <= $7::bigint
+            and v.aggregatetype = $8::text
+            and v.aggregateid = $9::text
+            and coalesce(v.source, (select source from onceward.meta)) = $10::text))
     order by d.seq
     limit $5::bigint) d
 cross join lateral (

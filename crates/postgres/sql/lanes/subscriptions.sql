@@ -1,5 +1,7 @@
 select s.subscription, s.revision, s.concurrency_max,
     exists (select from onceward.pauses p
-            where p.subscription = s.subscription and p.resumed_at is null) as is_paused
+            where p.subscription = s.subscription and p.resumed_at is null) as is_paused,
+    exists (select from onceward.campaigns c
+            where c.subscription = s.subscription and c.is_active) as has_campaign
 from onceward.subscriptions s
 order by s.subscription

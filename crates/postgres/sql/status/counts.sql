@@ -4,6 +4,7 @@ select s.lanes, s.types,
     count(*) filter (where d.kind = 'held') as held,
     count(*) filter (where d.kind = 'running') as running,
     count(*) filter (where d.kind = 'operator') as operator,
+    count(*) filter (where d.kind = 'gap') as gap,
     onceward.micros(min(d.first_deferred_at)) as oldest_deferred_at,
     (select count(*) from onceward.cases c
      where c.subscription = $1::text and c.state in ('open', 'acknowledged', 'corrected')) as quarantined,

@@ -40,6 +40,12 @@ with days as (
     where exists (select 1 from old)
     group by 1
     union all
+    select (i.recorded_at at time zone 'UTC')::date, 'replay campaign ' || min(i.campaign_id)
+    from onceward.campaign_items i
+    where exists (select 1 from old)
+      and i.state in ('planned', 'running') and i.case_id is null
+    group by 1
+    union all
     select (c.recorded_at at time zone 'UTC')::date, 'case ' || min(c.case_id)
     from onceward.cases c
     where exists (select 1 from old)

@@ -17,7 +17,10 @@ using (
           and coalesce(m.operationid, m.id) = o.identity
           and m.type = o.type
           and (m.xid >= $4::text::xid8 or m.xid = any ($5::text::xid8[])
-               or exists (select 1 from onceward.deferrals d where d.seq = m.seq)))
+               or exists (select 1 from onceward.deferrals d where d.seq = m.seq)
+               or exists (select 1 from onceward.campaign_items i
+                          where i.seq = m.seq and i.state in ('planned', 'running')
+                            and i.case_id is null)))
       and not exists (
         select 1 from onceward.cases c
         where pg_catalog.hashtextextended(coalesce(c.operationid, c.id) collate "C", 0)

@@ -94,6 +94,7 @@ async fn a_dump_with_a_backlog_goes_on_in_a_new_cluster() {
         slot: due[3].slot,
         key: "c",
         after_seq: 0,
+        versions_to: None,
         rows_max: 10,
     };
     let deferred = store.load_key(query).await.unwrap();
@@ -187,6 +188,7 @@ async fn act(store: &Postgres, row: &Row) -> bool {
         ending: Ending::Done,
         result: None,
         aggregate_version: None,
+        aggregate: None,
     }];
     let settle = Settle {
         ledger: &ledger,

@@ -67,6 +67,7 @@ async fn ex_29_an_hour_is_an_hour_across_both_clock_changes() {
                 slot: row.slot,
                 key: "k",
                 after_seq: 0,
+                versions_to: None,
                 rows_max: 1,
             };
             let loaded = store.load_key(load).await.unwrap().remove(0);
@@ -108,6 +109,7 @@ async fn ex_29_effects_of_the_repeated_hour_stay_apart() {
         ending: Ending::Done,
         result: None,
         aggregate_version: None,
+        aggregate: None,
     };
     // Both are half past one on the wall.
     let entries = [

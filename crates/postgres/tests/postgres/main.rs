@@ -12,6 +12,7 @@ mod migrations;
 mod operate;
 mod order;
 mod pooler;
+mod replay;
 mod room;
 mod standby;
 mod statements;

@@ -27,7 +27,7 @@ fn failure() -> FailureRecord {
     }
 }
 
-async fn open_case(store: &Postgres, row: &Row) -> i64 {
+pub(crate) async fn open_case(store: &Postgres, row: &Row) -> i64 {
     let case = NewCase {
         key: row.envelope.key().to_owned(),
         row: row.clone(),
@@ -56,7 +56,7 @@ const fn release(case_id: i64) -> ActOnCase<'static> {
     }
 }
 
-async fn as_role(database: &TestDatabase, role: &str) -> Postgres {
+pub(crate) async fn as_role(database: &TestDatabase, role: &str) -> Postgres {
     let options: sqlx::postgres::PgConnectOptions = database.url().parse().unwrap();
     let pool = sqlx::PgPool::connect_lazy_with(options.options([("role", role)]));
     Postgres::from_pool(pool)
@@ -158,6 +158,7 @@ async fn a_released_message_outlives_its_partition() {
         slot: rows[0].slot,
         key: "k1",
         after_seq: 0,
+        versions_to: None,
         rows_max: 10,
     };
     let loaded = store.load_key(request).await.unwrap();

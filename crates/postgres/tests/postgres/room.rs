@@ -48,6 +48,7 @@ fn entry(identity: &str, recorded_at: Timestamp) -> LedgerEntry {
         ending: Ending::Done,
         result: None,
         aggregate_version: None,
+        aggregate: None,
     }
 }
 

@@ -86,6 +86,7 @@ pub(crate) async fn register(store: &Postgres, start: Start) {
         types: &types,
         start: Some(start),
         renamed_from: None,
+        terms: onceward_core::store::Terms::default(),
     };
     store.register(declared).await.unwrap();
 }

@@ -1,3 +1,4 @@
+-- With ?7 to ?10 only versions of one aggregate, up to one of them.
 -- One that was released from its case comes from there where the log has forgotten its row, and what
 -- has taken its place where it was corrected.
 SELECT
@@ -12,6 +13,9 @@ SELECT
     ), 0)) AS age_micros,
     k.id AS corrected_id, k.payload AS corrected_payload,
     k.payload_binary AS corrected_payload_binary,
+    coalesce((SELECT max(i.generation) FROM onceward_campaign_item AS i
+              WHERE i.subscription = ?1 AND i.seq = d.seq
+                AND i.generation > 0 AND i.started_at IS NOT NULL), 0) AS generation,
     d.seq, coalesce(o.id, c.id) AS id,
     coalesce(o.source, c.source, (SELECT source FROM onceward_meta)) AS source,
     coalesce(o.aggregatetype, c.aggregatetype) AS aggregatetype,
@@ -32,5 +36,11 @@ LEFT JOIN onceward_case AS c ON c.seq = d.seq AND c.subscription = d.subscriptio
 LEFT JOIN onceward_correction AS k ON k.case_id = c.case_id AND k.id = c.corrected_id
 WHERE d.subscription = ?1 AND d.slot = ?2 AND d.key = ?3 AND d.seq > ?4
   AND coalesce(o.seq, c.seq) IS NOT NULL
+  AND (?7 IS NULL OR (
+      coalesce(o.aggregateversion, c.aggregateversion) <= ?7
+      AND coalesce(o.aggregatetype, c.aggregatetype) = ?8
+      AND coalesce(o.aggregateid, c.aggregateid) = ?9
+      AND coalesce(o.source, c.source, (SELECT source FROM onceward_meta)) = ?10
+  ))
 ORDER BY d.seq
 LIMIT ?5

@@ -1,1 +1,2 @@
-UPDATE onceward_subscription SET types = ?2 WHERE subscription = ?1 AND types <> ?2
+UPDATE onceward_subscription SET types = ?2, terms = ?3
+WHERE subscription = ?1 AND (types <> ?2 OR terms IS NOT ?3)

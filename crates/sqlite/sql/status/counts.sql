@@ -9,6 +9,7 @@ SELECT
     count(d.seq) FILTER (WHERE d.kind = 'held') AS held,
     count(d.seq) FILTER (WHERE d.kind = 'running') AS running,
     count(d.seq) FILTER (WHERE d.kind = 'operator') AS operator,
+    count(d.seq) FILTER (WHERE d.kind = 'gap') AS gap,
     min(coalesce(o.recorded_at, d.first_at)) AS oldest_deferred_at
 FROM onceward_subscription AS s
 LEFT JOIN onceward_deferral AS d ON d.subscription = s.subscription

@@ -12,6 +12,9 @@ SELECT
        AND (c.state IN ('open', 'acknowledged', 'corrected') OR EXISTS (
            SELECT 1 FROM onceward_deferral AS d
            WHERE d.seq = c.seq AND d.subscription = c.subscription))
-     LIMIT 1) AS cased
+     LIMIT 1) AS cased,
+    (SELECT i.campaign_id FROM onceward_campaign_item AS i
+     WHERE i.recorded_at = l.recordedtime AND i.state IN ('planned', 'running') AND i.case_id IS NULL
+     LIMIT 1) AS replayed
 FROM (SELECT recordedtime FROM onceward_ledger ORDER BY rowid LIMIT 1) AS l
 WHERE l.recordedtime < coalesce(?2, (SELECT micros FROM onceward_clock)) - ?1 * 1000

@@ -13,6 +13,8 @@ WHERE rowid IN (
       AND l.recordedtime NOT IN (
           SELECT o.recorded_at FROM onceward_deferral AS d JOIN onceward_outbox AS o ON o.seq = d.seq
           UNION ALL
+          SELECT i.recorded_at FROM onceward_campaign_item AS i WHERE i.state IN ('planned', 'running') AND i.case_id IS NULL
+          UNION ALL
           SELECT c.recorded_at FROM onceward_case AS c WHERE (c.state IN ('open', 'acknowledged', 'corrected') OR EXISTS (
               SELECT 1 FROM onceward_deferral AS d
               WHERE d.seq = c.seq AND d.subscription = c.subscription)))

@@ -10,7 +10,9 @@ WHERE rowid IN (
           SELECT 1 FROM onceward_outbox AS o
           WHERE coalesce(o.operationid, o.id) = l.identity AND o.type = l.type
             AND (o.seq > (SELECT min(position_seq) FROM onceward_lane)
-                 OR EXISTS (SELECT 1 FROM onceward_deferral AS d WHERE d.seq = o.seq)))
+                 OR EXISTS (SELECT 1 FROM onceward_deferral AS d WHERE d.seq = o.seq)
+                 OR EXISTS (SELECT 1 FROM onceward_campaign_item AS i
+                            WHERE i.seq = o.seq AND i.state IN ('planned', 'running') AND i.case_id IS NULL)))
       AND l.identity NOT IN (
           SELECT coalesce(c.operationid, c.id) FROM onceward_case AS c
           WHERE (c.state IN ('open', 'acknowledged', 'corrected') OR EXISTS (

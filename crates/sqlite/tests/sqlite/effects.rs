@@ -20,6 +20,7 @@ fn done(row: &onceward_core::Row) -> LedgerEntry {
         ending: Ending::Done,
         result: None,
         aggregate_version: None,
+        aggregate: None,
     }
 }
 
@@ -250,6 +251,7 @@ async fn a_death_is_charged_to_what_ran() {
         slot: rows[0].slot,
         key: "k",
         after_seq: 0,
+        versions_to: None,
         rows_max: 10,
     };
     let loaded = store.load_key(load).await.unwrap();
@@ -290,6 +292,7 @@ async fn a_deferral_of_kind_held_overwrites_nothing() {
         slot: row.slot,
         key: "k",
         after_seq: 0,
+        versions_to: None,
         rows_max: 10,
     };
     let loaded = store.load_key(load).await.unwrap();

@@ -103,6 +103,7 @@ pub(crate) async fn register(store: &Sqlite, subscription: &str) {
         types: &[TYPE.to_owned()],
         start: Some(Start::Earliest),
         renamed_from: None,
+        terms: onceward_core::store::Terms::default(),
     };
     let registered = store.register(declared).await.unwrap();
     assert_eq!(registered, Registered::New);

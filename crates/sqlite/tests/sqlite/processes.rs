@@ -129,6 +129,7 @@ async fn consume(path: &str) {
                 ending: Ending::Done,
                 result: None,
                 aggregate_version: None,
+                aggregate: None,
             };
             let mut tx = store.begin(Begin { lease: None }).await.unwrap();
             let effect = sqlx::query("INSERT INTO effect (id) VALUES (?)").bind(&row.envelope.id);

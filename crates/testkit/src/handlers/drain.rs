@@ -140,6 +140,7 @@ impl<S: Store> Stage<S> {
                 renew_ms: 20,
                 doze_max_ms: 5,
                 retention: None,
+                held_every_ms: None,
                 description: "a test's stage".to_owned(),
             });
         for subscription in &self.subscriptions {

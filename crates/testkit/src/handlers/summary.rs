@@ -24,6 +24,10 @@ pub enum End {
     Done,
     /// The handler refused it for a business reason, which is an outcome.
     Rejected,
+    /// Its time was over before it could be done.
+    Expired,
+    /// A later one had been done, or took its place.
+    Superseded,
     /// It was handed on, at least once, or its subscription promises no more than that.
     Delivered,
     /// It is a case.
@@ -38,7 +42,7 @@ pub enum End {
     },
     /// It waits: for its time, behind its key, or for a person.
     Deferred {
-        /// `retry`, `held`, `running` or `operator`.
+        /// `retry`, `held`, `running`, `operator` or `gap`.
         kind: String,
         /// Code of the last failure, if there was one.
         reason: Option<String>,
@@ -55,8 +59,12 @@ impl End {
                 kind: kind.clone(),
                 reason: failure.as_ref().map(|failure| failure.code.clone()),
             },
-            MessageState::Finished { ending, .. } if *ending == Ending::Rejected => Self::Rejected,
-            MessageState::Finished { .. } => Self::Done,
+            MessageState::Finished { ending, .. } => match ending {
+                Ending::Done => Self::Done,
+                Ending::Rejected => Self::Rejected,
+                Ending::Expired => Self::Expired,
+                Ending::Superseded => Self::Superseded,
+            },
             MessageState::Delivered => Self::Delivered,
             MessageState::Quarantined { reason, .. } => Self::Quarantined {
                 reason: reason.clone(),
@@ -78,7 +86,7 @@ impl End {
     /// How far from done: of several copies of a message the worst is told.
     const fn distance(&self) -> u8 {
         match self {
-            Self::Done | Self::Rejected | Self::Delivered => 0,
+            Self::Done | Self::Rejected | Self::Expired | Self::Superseded | Self::Delivered => 0,
             Self::Quarantined { .. } | Self::Resolved { .. } => 1,
             Self::Deferred { .. } => 2,
             Self::Waiting => 3,
@@ -91,6 +99,8 @@ impl fmt::Display for End {
         match self {
             Self::Done => write!(f, "done"),
             Self::Rejected => write!(f, "rejected"),
+            Self::Expired => write!(f, "expired"),
+            Self::Superseded => write!(f, "superseded"),
             Self::Delivered => write!(f, "delivered"),
             Self::Quarantined { reason } => write!(f, "quarantined: {reason}"),
             Self::Resolved { how } => f.write_str(how),

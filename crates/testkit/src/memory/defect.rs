@@ -59,11 +59,29 @@ pub enum Defect {
     PausesCount,
     /// A deferral that is gone is not noticed.
     GoneUnseen,
+    /// Two campaigns may have one message.
+    CampaignsShare,
+    /// A rerun is planned although the subscription is not declared repeatable.
+    RerunsUndeclared,
+    /// What went out is still to go out.
+    StepsRepeat,
+    /// A stopped campaign keeps what it has left.
+    StoppedKeepsItems,
+    /// A rerun's message comes under the generation of its first run.
+    GenerationForgotten,
+    /// Upkeep removes rows that a campaign is still to send out.
+    TidyIgnoresCampaigns,
+    /// The last version of an aggregate is the one recorded last, and not the highest.
+    LastRecordedVersion,
+    /// Asked for some versions of an aggregate, a key gives all that is deferred.
+    VersionsNotAsked,
+    /// Asked for keys beyond limits, it gives those within them too.
+    HoldLimitsIgnored,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 36] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -91,5 +109,14 @@ impl Defect {
         Self::RemovesWhatIsLeft,
         Self::PausesCount,
         Self::GoneUnseen,
+        Self::CampaignsShare,
+        Self::RerunsUndeclared,
+        Self::StepsRepeat,
+        Self::StoppedKeepsItems,
+        Self::GenerationForgotten,
+        Self::TidyIgnoresCampaigns,
+        Self::LastRecordedVersion,
+        Self::VersionsNotAsked,
+        Self::HoldLimitsIgnored,
     ];
 }

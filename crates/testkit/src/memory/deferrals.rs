@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use onceward_core::store::{
-    Case, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey, StoreError, StoreErrorKind,
+    Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey, StoreError, StoreErrorKind,
 };
+use onceward_core::version::is_same;
 
 use super::writes::Deferred;
 use super::{Defect, MemoryStore, Operation};
@@ -37,6 +38,36 @@ impl Deferrals for MemoryStore {
         self.enter(Operation::Deferrals).await?;
         let now = self.shared.clock.now();
         let state = self.shared.state();
+        let case_of = |deferred: &Deferred| {
+            let mut cases = state.tables.cases.values();
+            cases.find(|case| {
+                case.subscription == request.subscription && case.row.seq == deferred.seq
+            })
+        };
+        let row_of = |deferred: &Deferred| {
+            let case = case_of(deferred);
+            let row = state.tables.log.get(&deferred.seq);
+            let row = match self.shared.has(Defect::CopyForgotten) {
+                true => row,
+                false => row.or_else(|| case.map(|case| &case.row)),
+            };
+            row.cloned().ok_or_else(|| {
+                let found = format!("row {} of a deferral is not in the log", deferred.seq);
+                let action = Operation::Deferrals.action();
+                StoreError::found(StoreErrorKind::Other, action, found)
+            })
+        };
+        let versions_to = request
+            .versions_to
+            .filter(|_| !self.shared.has(Defect::VersionsNotAsked));
+        let is_wanted = |deferred: &Deferred| {
+            versions_to.is_none_or(|(of, to)| {
+                row_of(deferred).is_ok_and(|row| {
+                    is_same(&row.envelope, &of.envelope)
+                        && row.envelope.aggregate_version <= Some(to)
+                })
+            })
+        };
         let mut found: Vec<&Deferred> = state
             .tables
             .deferrals
@@ -46,6 +77,7 @@ impl Deferrals for MemoryStore {
                     && *seq > request.after_seq
                     && deferred.slot == request.slot
                     && deferred.key == request.key
+                    && is_wanted(deferred)
             })
             .map(|(_, deferred)| deferred)
             .collect();
@@ -54,20 +86,8 @@ impl Deferrals for MemoryStore {
         }
         let rows = found.into_iter().take(request.rows_max as usize);
         rows.map(|deferred| {
-            let is_its = |case: &&Case| {
-                case.subscription == request.subscription && case.row.seq == deferred.seq
-            };
-            let case = state.tables.cases.values().find(is_its);
-            let row = state.tables.log.get(&deferred.seq);
-            let row = match self.shared.has(Defect::CopyForgotten) {
-                true => row,
-                false => row.or_else(|| case.map(|case| &case.row)),
-            };
-            let row = row.cloned().ok_or_else(|| {
-                let found = format!("row {} of a deferral is not in the log", deferred.seq);
-                let action = Operation::Deferrals.action();
-                StoreError::found(StoreErrorKind::Other, action, found)
-            })?;
+            let row = row_of(deferred)?;
+            let case = case_of(deferred);
             let correction = case.and_then(|case| case.correction.as_ref());
             let correction = correction.filter(|_| !self.shared.has(Defect::CorrectionForgotten));
             Ok(DeferredRow {
@@ -76,6 +96,12 @@ impl Deferrals for MemoryStore {
                 due_in_ms: deferred.due_in_ms(now),
                 spent: state.tables.spent(request.subscription, deferred, now),
                 failure: deferred.failure.clone(),
+                generation: match self.shared.has(Defect::GenerationForgotten) {
+                    true => 0,
+                    false => state
+                        .campaigns
+                        .generation(request.subscription, deferred.seq),
+                },
             })
         })
         .collect()

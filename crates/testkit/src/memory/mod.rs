@@ -44,10 +44,13 @@ mod lanes;
 mod log;
 mod operate;
 mod registry;
+mod replay;
 mod schema;
 mod state;
 mod status;
+mod time;
 mod upkeep;
+mod versions;
 mod writes;
 
 pub use connection::{MemoryConnection, MemoryError, MemoryTx};

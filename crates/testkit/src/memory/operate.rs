@@ -24,74 +24,9 @@ impl Operate for MemoryStore {
         self.enter(Operation::Operate).await?;
         let now = self.shared.clock.now();
         let mut state = self.shared.state();
-        let Some(case) = state.tables.cases.get(&request.case_id).cloned() else {
-            let text = format!("there is no case {}", request.case_id);
-            return Err(StoreError::found(StoreErrorKind::Refused, ACTION, text));
-        };
-        let mut before = case.standing.clone();
-        if self.shared.has(Defect::ActsTwice) {
-            before = before.opened_again();
-        }
-        let after = act(
-            request.action,
-            request.by,
-            &before,
-            &case.reason,
-            request.expected,
-        );
-        let after = after.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
-        let mut writes = vec![
-            Write::Stand {
-                case_id: case.case_id,
-                standing: after.clone(),
-            },
-            Write::Audit(AuditEntry {
-                case_id: Some(case.case_id),
-                before: account(&case.standing, &case.reason, case.spent),
-                after: account(&after, &case.reason, case.spent),
-                ..entry(now, request.by, request.action.as_str(), &case.subscription)
-            }),
-        ];
-        if let CaseAction::Correct { id, payload } = request.action {
-            writes.push(Write::Correct {
-                case_id: case.case_id,
-                correction: Correction {
-                    id: id.to_owned(),
-                    payload: payload.clone(),
-                },
-            });
-        }
-        if request.action == CaseAction::Purge {
-            let place = (case.subscription.clone(), case.row.seq);
-            let is_deferred = state.tables.deferrals.contains_key(&place);
-            let is_in_log = state.tables.log.contains_key(&case.row.seq);
-            let is_in_log = is_in_log && !self.shared.has(Defect::PurgesWhatMayCome);
-            let checked = may_purge(is_deferred, is_in_log);
-            checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
-            writes.push(Write::Purge(case.case_id));
-        }
-        if request.action == CaseAction::Release {
-            let keeps_budget = self.shared.has(Defect::ReleasedWithOldBudget);
-            let deferral = Deferral {
-                seq: case.row.seq,
-                slot: case.row.slot,
-                key: case.key,
-                kind: DeferralKind::Retry,
-                due_in_ms: Some(0),
-                spent: if keeps_budget {
-                    case.spent
-                } else {
-                    Spent::default()
-                },
-                failure: Some(case.failure),
-            };
-            writes.push(Write::Replace {
-                subscription: case.subscription.clone(),
-                deferred: Deferred::of(&deferral, now),
-            });
-        }
+        let (subscription, after, mut writes) = self.act_in(&state, request, now)?;
         if request.action.ends_case() {
-            writes.extend(self.revise(&case.subscription));
+            writes.extend(self.revise(&subscription));
         }
         commit(&mut state, now, writes);
         Ok(after)
@@ -280,6 +215,82 @@ pub(super) fn commit(state: &mut State, now: Timestamp, writes: Vec<Write>) {
 }
 
 impl MemoryStore {
+    /// What acting on a case writes, without raising the revision.
+    pub(super) fn act_in(
+        &self,
+        state: &State,
+        request: ActOnCase<'_>,
+        now: Timestamp,
+    ) -> Result<(String, Standing, Vec<Write>), StoreError> {
+        let Some(case) = state.tables.cases.get(&request.case_id).cloned() else {
+            let text = format!("there is no case {}", request.case_id);
+            return Err(StoreError::found(StoreErrorKind::Refused, ACTION, text));
+        };
+        let mut before = case.standing.clone();
+        if self.shared.has(Defect::ActsTwice) {
+            before = before.opened_again();
+        }
+        let after = act(
+            request.action,
+            request.by,
+            &before,
+            &case.reason,
+            request.expected,
+        );
+        let after = after.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+        let mut writes = vec![
+            Write::Stand {
+                case_id: case.case_id,
+                standing: after.clone(),
+            },
+            Write::Audit(AuditEntry {
+                case_id: Some(case.case_id),
+                before: account(&case.standing, &case.reason, case.spent),
+                after: account(&after, &case.reason, case.spent),
+                ..entry(now, request.by, request.action.as_str(), &case.subscription)
+            }),
+        ];
+        if let CaseAction::Correct { id, payload } = request.action {
+            writes.push(Write::Correct {
+                case_id: case.case_id,
+                correction: Correction {
+                    id: id.to_owned(),
+                    payload: payload.clone(),
+                },
+            });
+        }
+        if request.action == CaseAction::Purge {
+            let place = (case.subscription.clone(), case.row.seq);
+            let is_deferred = state.tables.deferrals.contains_key(&place);
+            let is_in_log = state.tables.log.contains_key(&case.row.seq);
+            let is_in_log = is_in_log && !self.shared.has(Defect::PurgesWhatMayCome);
+            let checked = may_purge(is_deferred, is_in_log);
+            checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+            writes.push(Write::Purge(case.case_id));
+        }
+        if request.action == CaseAction::Release {
+            let keeps_budget = self.shared.has(Defect::ReleasedWithOldBudget);
+            let deferral = Deferral {
+                seq: case.row.seq,
+                slot: case.row.slot,
+                key: case.key.clone(),
+                kind: DeferralKind::Retry,
+                due_in_ms: Some(0),
+                spent: if keeps_budget {
+                    case.spent
+                } else {
+                    Spent::default()
+                },
+                failure: Some(case.failure.clone()),
+            };
+            writes.push(Write::Replace {
+                subscription: case.subscription.clone(),
+                deferred: Deferred::of(&deferral, now),
+            });
+        }
+        Ok((case.subscription, after, writes))
+    }
+
     pub(super) fn revise(&self, subscription: &str) -> Option<Write> {
         let is_wrong = self.shared.has(Defect::RevisionStands);
         (!is_wrong).then(|| Write::Revise(subscription.to_owned()))

@@ -48,6 +48,7 @@ impl Schema for MemoryStore {
         }
         if let Some(known) = state.subscriptions.get_mut(name) {
             known.types = declared.types.to_vec();
+            known.terms = declared.terms;
             return Ok(Registered::Known { lanes: known.lanes });
         }
         let mut log = state.tables.log.values();
@@ -74,6 +75,7 @@ impl Schema for MemoryStore {
                 Some(Start::At(at)) => Some(at),
                 _ => None,
             },
+            terms: declared.terms,
         };
         state.subscriptions.insert(name.to_owned(), subscription);
         Ok(Registered::New)
@@ -97,6 +99,7 @@ pub(super) fn rename(state: &mut State, former: &str, name: &str) {
     for ((_, number), lane) in lanes {
         state.lanes.insert((name.to_owned(), number), lane);
     }
+    state.campaigns.rename(former, name);
     let tables = &mut state.tables;
     let deferrals: Vec<_> = tables
         .deferrals

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use onceward_core::store::StoreErrorKind;
+use onceward_core::store::{StoreErrorKind, Terms};
 use onceward_core::{Position, Snapshot, Timestamp};
 
 use super::journal::{Change, Listener};
+use super::replay::Campaigns;
 use super::writes::{Tables, Unique, Write};
 
 /// The database.
@@ -15,6 +16,7 @@ pub(super) struct State {
     pub(super) era: u32,
     pub(super) tables: Tables,
     pub(super) subscriptions: BTreeMap<String, Subscription>,
+    pub(super) campaigns: Campaigns,
     pub(super) lanes: BTreeMap<(String, u16), Lane>,
     pub(super) members: BTreeMap<String, Member>,
     pub(super) last_tidy: Option<(Timestamp, onceward_core::store::UpkeepReport)>,
@@ -39,6 +41,7 @@ pub(super) struct Subscription {
     pub(super) lanes: u16,
     pub(super) types: Vec<String>,
     pub(super) not_before: Option<Timestamp>,
+    pub(super) terms: Terms,
 }
 
 /// A lane with its owner and where it stands.
@@ -90,6 +93,7 @@ impl Default for State {
             era: 1,
             tables: Tables::default(),
             subscriptions: BTreeMap::new(),
+            campaigns: Campaigns::default(),
             lanes: BTreeMap::new(),
             members: BTreeMap::new(),
             last_tidy: None,

@@ -1,15 +1,17 @@
 //! Questions and their answers.
 
+use std::collections::BTreeMap;
+
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferralKind, DeferredCounts, LaneOwner, MessageState,
-    MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, HeldQuery, LaneOwner,
+    LongHeld, MessageState, MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
 };
 use onceward_core::{Identity, LedgerKey, Row, Timestamp};
 
 use super::state::{State, Subscription};
 use super::writes::LedgerPlace;
-use super::{MemoryStore, Operation};
+use super::{Defect, MemoryStore, Operation};
 
 impl Status for MemoryStore {
     async fn operation(&self, query: OperationQuery<'_>) -> Result<Vec<MessageStatus>, StoreError> {
@@ -77,6 +79,51 @@ impl Status for MemoryStore {
             .filter(|case| case.subscription == name && case.standing.state.is_live())
             .count() as u64;
         Ok(backlog)
+    }
+
+    async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let now = self.shared.clock.now();
+        let state = self.shared.state();
+        // Deferrals are walked by sequence, so a key's first is the one it is made from.
+        let mut keys: BTreeMap<&str, LongHeld> = BTreeMap::new();
+        for ((of, _), deferred) in &state.tables.deferrals {
+            if of != query.subscription {
+                continue;
+            }
+            let key = keys.entry(&deferred.key).or_insert_with(|| LongHeld {
+                key: deferred.key.clone(),
+                depth: 0,
+                held_since: now,
+                behind: deferred.kind.as_str().to_owned(),
+                case_id: None,
+                age_ms: 0,
+            });
+            if deferred.kind == DeferralKind::Held {
+                key.depth += 1;
+                key.held_since = key.held_since.min(deferred.first_at);
+            }
+        }
+        let mut held: Vec<LongHeld> = keys.into_values().filter(|key| key.depth > 0).collect();
+        for key in &mut held {
+            key.age_ms = u64::try_from(now.millis_since(key.held_since)).unwrap_or(0);
+            let mut cases = state.tables.cases.values();
+            let holds = |case: &&Case| {
+                case.subscription == query.subscription
+                    && case.key == key.key
+                    && case.holds_key
+                    && case.standing.state.is_live()
+            };
+            key.case_id = cases.find(holds).map(|case| case.case_id);
+        }
+        if !self.shared.has(Defect::HoldLimitsIgnored)
+            && let Some(limits) = query.beyond
+        {
+            held.retain(|key| !limits.passed(key.depth, key.age_ms).is_empty());
+        }
+        held.sort_by(|a, b| (a.held_since, &a.key).cmp(&(b.held_since, &b.key)));
+        held.truncate(query.keys_max as usize);
+        Ok(held)
     }
 }
 
@@ -192,6 +239,7 @@ fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp
         DeferralKind::Held => counts.held += 1,
         DeferralKind::Running => counts.running += 1,
         DeferralKind::Operator => counts.operator += 1,
+        DeferralKind::Gap => counts.gap += 1,
     }
     let oldest = backlog.oldest_deferred_at.unwrap_or(first_at);
     backlog.oldest_deferred_at = Some(oldest.min(first_at));

@@ -22,8 +22,14 @@ impl Upkeep for MemoryStore {
         })?;
         let now = self.shared.clock.now();
         let mut state = self.shared.state();
-        let mut report = UpkeepReport::default();
+        let mut report = UpkeepReport {
+            retention: Some(retention),
+            ..UpkeepReport::default()
+        };
         let ignores = self.shared.has(Defect::TidyIgnoresPositions);
+        if self.shared.has(Defect::TidyIgnoresCampaigns) {
+            state.campaigns.items.clear();
+        }
         tidy_log(&mut state, now, retention.log_ms, ignores, &mut report);
         let by_age_alone = self.shared.has(Defect::TidyForgetsByAge);
         tidy_ledger(&mut state, now, retention, by_age_alone, &mut report);
@@ -51,9 +57,19 @@ fn needed_by(state: &State, row: &Row) -> Option<String> {
     if let Some((name, _)) = deferrals.find(|(_, seq)| *seq == row.seq) {
         return Some(format!("{name} has deferred message {}", row.envelope.id));
     }
+    if let Some(campaign) = replayed_by(state, row) {
+        return Some(format!("replay campaign {campaign}"));
+    }
     let mut subscriptions = state.subscriptions.iter();
     let behind = subscriptions.find(|(name, s)| !is_past(state, name, s, row));
     behind.map(|(name, _)| format!("{name} has not finished message {}", row.envelope.id))
+}
+
+/// The campaign that may still send a row of the log out.
+fn replayed_by(state: &State, row: &Row) -> Option<i64> {
+    let mut items = state.campaigns.items.iter();
+    let pinning = items.find(|(_, kept)| kept.pins(row.seq));
+    pinning.map(|((campaign, _), _)| *campaign)
 }
 
 fn tidy_log(
@@ -118,6 +134,7 @@ fn brought_by(state: &State, place: &LedgerPlace) -> Option<String> {
         let deferral = (name.clone(), row.seq);
         is_its(row)
             && (state.tables.deferrals.contains_key(&deferral)
+                || replayed_by(state, row).is_some()
                 || !is_past(state, name, subscription, row))
     })?;
     Some(format!(

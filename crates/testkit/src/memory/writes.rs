@@ -125,6 +125,7 @@ impl Deferred {
     pub(super) fn key_due_in_ms(&self, now: Timestamp) -> Option<u64> {
         match self.kind {
             DeferralKind::Operator => self.due_in_ms(now),
+            DeferralKind::Gap => Some(0),
             _ => Some(self.due_in_ms(now).unwrap_or(0)),
         }
     }

@@ -270,6 +270,28 @@ pub(super) fn commit_unknown() -> StoreError {
     StoreError::found(kind, "commit", "simulated: answer lost")
 }
 
+impl Versions for SimStore {
+    async fn last_versions(
+        &self,
+        tx: &mut SimTx,
+        request: LastVersions<'_>,
+    ) -> Result<Vec<Option<i64>>, StoreError> {
+        self.before("last_versions").await?;
+        let last = self.inner.last_versions(tx.memory(), request).await?;
+        self.after("last_versions").await?;
+        Ok(last)
+    }
+}
+
+impl Time for SimStore {
+    async fn time(&self, tx: &mut SimTx) -> Result<onceward_core::Timestamp, StoreError> {
+        self.before("time").await?;
+        let time = self.inner.time(tx.memory()).await?;
+        self.after("time").await?;
+        Ok(time)
+    }
+}
+
 impl Lanes for SimStore {
     async fn join(&self, request: Join<'_>) -> Result<Lease, StoreError> {
         self.before("join").await?;
@@ -395,6 +417,32 @@ impl Registry for SimStore {
     }
 }
 
+impl Replay for SimStore {
+    async fn plan_campaign(&self, request: PlanCampaign<'_>) -> Result<Campaign, StoreError> {
+        self.through("plan_campaign", self.inner.plan_campaign(request))
+            .await
+    }
+
+    async fn act_on_campaign(&self, request: ActOnCampaign<'_>) -> Result<Campaign, StoreError> {
+        self.through("act_on_campaign", self.inner.act_on_campaign(request))
+            .await
+    }
+
+    async fn campaigns(&self, query: CampaignQuery<'_>) -> Result<Vec<Campaign>, StoreError> {
+        self.through("campaigns", self.inner.campaigns(query)).await
+    }
+
+    async fn campaign_items(&self, query: ItemQuery<'_>) -> Result<Vec<CampaignItem>, StoreError> {
+        self.through("campaign_items", self.inner.campaign_items(query))
+            .await
+    }
+
+    async fn step_campaign(&self, request: StepCampaign) -> Result<Stepped, StoreError> {
+        self.through("step_campaign", self.inner.step_campaign(request))
+            .await
+    }
+}
+
 impl Acceptance for SimStore {
     async fn accept(
         &self,
@@ -428,6 +476,11 @@ impl Status for SimStore {
 
     async fn backlog(&self, query: BacklogQuery<'_>) -> Result<Backlog, StoreError> {
         self.through("backlog", self.inner.backlog(query)).await
+    }
+
+    async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
+        self.through("longest_held", self.inner.longest_held(query))
+            .await
     }
 }
 

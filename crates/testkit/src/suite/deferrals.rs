@@ -33,12 +33,13 @@ async fn of_one_key<F: Fixture>(
 
 /// The whole message, why, the budget and the last failure.
 pub async fn what_was_deferred_comes_back<F: Fixture>(fixture: &F) -> CaseResult {
-    let rows = append_rows(fixture.store(), &messages(1, 4)).await?;
+    let rows = append_rows(fixture.store(), &messages(1, 5)).await?;
     let kinds = [
         (DeferralKind::Retry, Some(0)),
         (DeferralKind::Held, None),
         (DeferralKind::Running, None),
         (DeferralKind::Operator, None),
+        (DeferralKind::Gap, Some(0)),
     ];
     let written: Vec<Deferral> = rows
         .iter()
@@ -278,6 +279,7 @@ pub async fn pages_of_a_key_go_on_after_a_sequence<F: Fixture>(fixture: &F) -> C
                 slot: rows[0].slot,
                 key: "k",
                 after_seq,
+                versions_to: None,
                 rows_max: 2,
             })
             .await?;

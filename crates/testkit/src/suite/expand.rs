@@ -58,6 +58,7 @@ macro_rules! store_suite_cases {
                 an_operation_is_known_whenever_it_comes_again
                 a_sequence_is_an_identity
                 two_at_once_are_one_effect
+                every_ending_comes_back
                 a_rollback_lets_the_other_have_it
             }
             effects {
@@ -154,6 +155,29 @@ macro_rules! store_suite_cases {
                 a_subscription_ends_and_repeats_nothing
                 what_is_left_keeps_a_subscription
             }
+            replay {
+                a_plan_freezes_what_it_finds
+                a_plan_that_cannot_be_is_refused
+                two_campaigns_never_have_one_message
+                the_canary_goes_out_first_and_then_the_rest
+                what_went_out_is_not_sent_again
+                failures_stop_it
+                what_waits_for_a_person_stops_it
+                people_pause_verify_and_stop_it
+                a_case_that_ended_meanwhile_is_refused
+                campaigns_and_items_come_in_pages
+            }
+            replay_log {
+                done_messages_are_found_by_what_they_are
+                each_message_is_looked_at
+                what_the_ledger_may_have_forgotten_is_told
+                a_later_message_of_the_key_is_told
+                a_rerun_needs_a_repeatable_subscription
+                a_rerun_comes_under_its_generation
+                a_resend_comes_under_the_first_generation
+                what_is_to_go_out_stays_in_the_log
+                a_campaign_goes_along_with_a_new_name
+            }
             acceptance {
                 the_first_does_the_work_and_the_next_gets_the_answer
                 a_transaction_knows_what_it_accepted_itself
@@ -174,6 +198,15 @@ macro_rules! store_suite_cases {
                 subscriptions_are_listed_in_order
                 a_new_era_refuses_old_positions
                 the_store_answers
+            }
+            versions {
+                the_highest_version_is_the_last_one
+                versions_of_others_do_not_count
+                a_transaction_sees_the_versions_that_it_recorded
+                rows_without_an_aggregate_do_not_count
+                a_key_gives_the_versions_asked_for
+                versions_of_released_messages_are_found
+                a_gap_counts_as_due_for_its_key_only
             }
             upkeep {
                 nothing_a_position_still_needs_is_removed
@@ -196,6 +229,8 @@ macro_rules! store_suite_cases {
                 the_backlog_stops_counting_where_told
                 the_backlog_counts_deferred_and_quarantined
                 the_backlog_names_owners
+                keys_that_are_held_the_longest_are_named
+                the_time_is_the_databases
             }
         }
     };

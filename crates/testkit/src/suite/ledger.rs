@@ -293,3 +293,25 @@ async fn two_at_once<F: Fixture>(
     }
     Ok(())
 }
+
+/// The handler's own, and those that the engine gives.
+pub async fn every_ending_comes_back<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let rows = append_rows(store, &messages(1, 4)).await?;
+    for identity in [Identity::Message, Identity::Operation] {
+        let entries: Vec<LedgerEntry> = rows
+            .iter()
+            .zip(Ending::ALL)
+            .map(|(row, ending)| LedgerEntry {
+                ending,
+                ..entry(row, identity)
+            })
+            .collect();
+        record(store, identity, &entries).await?;
+        let keys: Vec<_> = entries.iter().map(|entry| entry.key.clone()).collect();
+        let found = known(store, SUB, identity, &keys).await?;
+        let endings: Vec<_> = found.into_iter().flatten().map(|e| e.ending).collect();
+        assert_eq!(endings, Ending::ALL);
+    }
+    Ok(())
+}

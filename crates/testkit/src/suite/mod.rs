@@ -30,17 +30,21 @@ pub mod operate;
 pub mod operate_corrections;
 pub mod operate_subscriptions;
 pub mod registry;
+pub mod replay;
+pub mod replay_log;
 pub mod schema;
 pub mod status;
 mod steps;
 pub mod takeover;
 pub mod upkeep;
+pub mod versions;
 
 /// The methods of all seams.
 mod seams {
     pub(super) use onceward_core::store::{
         Acceptance as _, Append as _, Cases as _, Deferrals as _, Effects as _, Lanes as _,
-        Log as _, Operate as _, Registry as _, Schema as _, Status as _, Upkeep as _,
+        Log as _, Operate as _, Registry as _, Replay as _, Schema as _, Status as _, Time as _,
+        Upkeep as _, Versions as _,
     };
 }
 

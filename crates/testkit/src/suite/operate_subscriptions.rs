@@ -463,6 +463,7 @@ pub async fn a_pause_goes_along_with_a_new_name<F: Fixture>(fixture: &F) -> Case
             types: &types,
             start: None,
             renamed_from: Some(SUB),
+            terms: onceward_core::store::Terms::default(),
         })
         .await?;
     let after = state_of(store, "dispatch").await?;
@@ -473,6 +474,7 @@ pub async fn a_pause_goes_along_with_a_new_name<F: Fixture>(fixture: &F) -> Case
         slot: row.slot,
         key: "k",
         after_seq: 0,
+        versions_to: None,
         rows_max: 10,
     };
     let age_ms = store.load_key(request).await?[0].spent.age_ms;

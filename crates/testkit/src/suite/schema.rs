@@ -51,6 +51,7 @@ pub async fn a_subscription_is_new_once<F: Fixture>(fixture: &F) -> CaseResult {
         types: &[TYPE.to_owned(), "order.cancelled".to_owned()],
         start: None,
         renamed_from: None,
+        terms: onceward_core::store::Terms::default(),
     };
     let found = fixture.second().await.register(again).await?;
     assert_eq!(found, Registered::Known { lanes: LANES });
@@ -147,6 +148,7 @@ pub async fn a_renamed_subscription_keeps_what_it_had<F: Fixture>(fixture: &F) -
         types: &[TYPE.to_owned()],
         start: None,
         renamed_from: Some(SUB),
+        terms: onceward_core::store::Terms::default(),
     };
     let found = store.register(renamed).await?;
     assert_eq!(found, Registered::Known { lanes: LANES });

@@ -1,14 +1,17 @@
 //! What an operator may ask, and what is answered.
 
+use onceward_core::hold::HoldLimits;
 use onceward_core::store::{
-    BacklogQuery, DeferralKind, MessageState, OperationQuery, Settle, Start, Store, StoreError,
+    BacklogQuery, DeferralKind, End, HeldQuery, LongHeld, MessageState, OperationQuery, Settle,
+    Start, Store, StoreError,
 };
 use onceward_core::{Class, Ending, Identity, LedgerEntry};
 
 use super::seams::*;
 use super::steps::{
     LANES, LEASE_MS, SUB, TYPE, append, append_rows, case, declare, defer, deferral, entry,
-    failure, join, message, message_of, messages, nothing, register, save, settle, take, take_one,
+    failure, join, message, message_of, messages, nothing, open, register, save, settle, take,
+    take_one,
 };
 use super::{CaseResult, Fixture};
 
@@ -303,5 +306,79 @@ pub async fn the_backlog_names_owners<F: Fixture>(fixture: &F) -> CaseResult {
         assert_eq!(lanes[1].is_live, is_live);
         fixture.advance_ms(LEASE_MS + 1_000);
     }
+    Ok(())
+}
+
+/// Those behind which something waits, the longest first; beyond limits only where asked.
+pub async fn keys_that_are_held_the_longest_are_named<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let of = |id: &str, key: &str| message(id, key);
+    let envelopes = [
+        of("m1", "a"),
+        of("m2", "a"),
+        of("m3", "a"),
+        of("m4", "b"),
+        of("m5", "b"),
+        of("m6", "alone"),
+    ];
+    let rows = append_rows(store, &envelopes).await?;
+    // Behind a case, which holds the key.
+    let cases = [case(&rows[3], "broken")];
+    let settled = Settle {
+        cases: &cases,
+        defer: &[deferral(&rows[4], DeferralKind::Held, Some(0))],
+        ..nothing()
+    };
+    settle(store, settled).await?;
+    fixture.advance_ms(600_000);
+    let waiting = [
+        deferral(&rows[0], DeferralKind::Retry, Some(3_600_000)),
+        deferral(&rows[1], DeferralKind::Held, Some(0)),
+        deferral(&rows[2], DeferralKind::Held, Some(0)),
+        deferral(&rows[5], DeferralKind::Retry, Some(3_600_000)),
+    ];
+    defer(store, &waiting).await?;
+    let held = async |beyond: Option<(u64, u64)>, keys_max| {
+        let query = HeldQuery {
+            subscription: SUB,
+            beyond: beyond.map(|(depth, age_ms)| HoldLimits { depth, age_ms }),
+            keys_max,
+        };
+        fixture.second().await.longest_held(query).await
+    };
+    let all = held(None, 10).await?;
+    let seen: Vec<_> = all
+        .iter()
+        .map(|key| (key.key.as_str(), key.depth, key.behind.as_str()))
+        .collect();
+    assert_eq!(seen, [("b", 1, "held"), ("a", 2, "retry")]);
+    assert!(all[0].case_id.is_some() && all[1].case_id.is_none());
+    assert!(
+        (600_000..660_000).contains(&all[0].age_ms),
+        "{}",
+        all[0].age_ms
+    );
+    assert!(all[1].age_ms < 60_000, "{}", all[1].age_ms);
+    let keys = |held: Vec<LongHeld>| held.into_iter().map(|key| key.key).collect::<Vec<_>>();
+    assert_eq!(keys(held(None, 1).await?), ["b"]);
+    assert_eq!(keys(held(Some((1, u64::MAX)), 10).await?), ["a"]);
+    assert_eq!(keys(held(Some((100, 300_000)), 10).await?), ["b"]);
+    assert!(held(Some((2, 3_600_000)), 10).await?.is_empty());
+    Ok(())
+}
+
+/// It moves with the clock that decides all else.
+pub async fn the_time_is_the_databases<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let time = async || {
+        let mut tx = open(store).await?;
+        let time = store.time(&mut tx).await?;
+        store.end(tx, End::RollBack).await?;
+        Ok::<_, StoreError>(time)
+    };
+    let before = time().await?;
+    fixture.advance_ms(3_600_000);
+    let passed_ms = time().await?.millis_since(before);
+    assert!((3_600_000..3_660_000).contains(&passed_ms), "{passed_ms}");
     Ok(())
 }

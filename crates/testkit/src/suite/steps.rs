@@ -156,6 +156,7 @@ pub(super) async fn declare<S: Store>(
             types: &types,
             start,
             renamed_from: None,
+            terms: onceward_core::store::Terms::default(),
         })
         .await
 }
@@ -333,6 +334,7 @@ pub(super) fn entry(row: &Row, identity: Identity) -> LedgerEntry {
         ending: Ending::Done,
         result: Some("{\"shipped\": true}".into()),
         aggregate_version: None,
+        aggregate: None,
     }
 }
 
@@ -382,6 +384,7 @@ pub(super) async fn load<S: Store>(store: &S, row: &Row) -> Result<Vec<DeferredR
             slot: row.slot,
             key: row.envelope.key(),
             after_seq: 0,
+            versions_to: None,
             rows_max: 100,
         })
         .await

@@ -1,0 +1,1 @@
+SELECT coalesce(?1, (SELECT micros FROM onceward_clock)) AS now

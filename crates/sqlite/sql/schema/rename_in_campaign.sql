@@ -1,0 +1,1 @@
+UPDATE onceward_campaign SET subscription = ?2 WHERE subscription = ?1
