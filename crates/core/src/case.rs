@@ -268,9 +268,6 @@ pub enum Refusal {
         "the id of a correction is a new one of 1 to {ID_BYTES_MAX} bytes without control characters"
     )]
     BadId,
-    /// Whoever plans something does not approve it.
-    #[error("it is approved by somebody else than who planned it")]
-    OwnApproval,
     /// A subscription of that name is there.
     #[error("there is a subscription of that name")]
     NameTaken,
@@ -279,6 +276,12 @@ pub enum Refusal {
     CasesLeft {
         /// How many.
         cases: u64,
+    },
+    /// A replay campaign goes on.
+    #[error("{campaigns} replay campaigns of it have not ended: stop them first")]
+    CampaignsLeft {
+        /// How many.
+        campaigns: u64,
     },
     /// Messages would go with it.
     #[error("{messages} messages are deferred in it and would be given up")]
@@ -289,6 +292,9 @@ pub enum Refusal {
     /// A limit under which nothing runs.
     #[error("a limit is at least 1: to start nothing, pause")]
     BadLimit,
+    /// Whoever plans something does not approve it.
+    #[error("it is approved by somebody else than who planned it")]
+    OwnApproval,
     /// A name that cannot be kept.
     #[error("a name has 1 to {WHO_BYTES_MAX} bytes and no control characters")]
     BadName,
@@ -367,20 +373,32 @@ pub fn act(
     Ok(after)
 }
 
+/// What is left in a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Cases that are not over.
+    pub cases: u64,
+    /// Replay campaigns that have not ended.
+    pub campaigns: u64,
+    /// Deferred messages.
+    pub deferred: u64,
+}
+
 /// Whether a subscription may be removed in which so much is left.
 ///
 /// # Errors
 /// When it may not.
-pub fn may_remove(
-    by: Actor<'_>,
-    cases: u64,
-    messages: u64,
-    discards_deferred: bool,
-) -> Result<(), Refusal> {
+pub fn may_remove(by: Actor<'_>, left: Left, discards_deferred: bool) -> Result<(), Refusal> {
     by.check_reason()?;
-    match (cases, messages) {
-        (1.., _) => Err(Refusal::CasesLeft { cases }),
-        (_, 1..) if !discards_deferred => Err(Refusal::DeferredLeft { messages }),
+    let Left {
+        cases,
+        campaigns,
+        deferred: messages,
+    } = left;
+    match (cases, campaigns, messages) {
+        (1.., ..) => Err(Refusal::CasesLeft { cases }),
+        (_, 1.., _) => Err(Refusal::CampaignsLeft { campaigns }),
+        (.., 1..) if !discards_deferred => Err(Refusal::DeferredLeft { messages }),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! Subscriptions that get another name, or end.
 
-use onceward_core::case::{Refusal, may_remove};
+use onceward_core::case::{Left, Refusal, may_remove};
 use onceward_core::store::{Registry, Remove, Removed, Rename, StoreError, StoreErrorKind};
 use serde_json::json;
 use sqlx::{PgConnection, Row as _};
@@ -51,17 +51,16 @@ impl Registry for Postgres {
         let row = query.fetch_one(&mut *connection).await;
         let row = row.map_err(while_doing(REMOVE))?;
         let count = |name| row.try_get::<i64, _>(name).map_err(while_doing(REMOVE));
-        let cases = count("cases")? as u64;
-        let removed = Removed {
-            lanes: count("lanes")? as u64,
+        let left = Left {
+            cases: count("cases")? as u64,
+            campaigns: count("campaigns")? as u64,
             deferred: count("deferred")? as u64,
         };
-        let checked = may_remove(
-            request.by,
-            cases,
-            removed.deferred,
-            request.discards_deferred,
-        );
+        let removed = Removed {
+            lanes: count("lanes")? as u64,
+            deferred: left.deferred,
+        };
+        let checked = may_remove(request.by, left, request.discards_deferred);
         checked.map_err(|refusal| StoreError::refused(REMOVE, refusal))?;
         let query = sqlx::query(include_str!("../sql/registry/remove.sql")).bind(subscription);
         let done = query.execute(&mut *connection).await;

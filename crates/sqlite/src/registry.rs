@@ -1,6 +1,6 @@
 //! Subscriptions that get another name, or end.
 
-use onceward_core::case::{Refusal, may_remove};
+use onceward_core::case::{Left, Refusal, may_remove};
 use onceward_core::store::{Registry, Remove, Removed, Rename, StoreError, StoreErrorKind};
 use serde_json::json;
 use sqlx::Row as _;
@@ -54,21 +54,20 @@ impl Registry for Sqlite {
         let connection = tx.connection();
         require(connection, subscription, REMOVING).await?;
         self.free_former(connection, subscription).await?;
-        let left = sqlx::query(LEFT).bind(subscription);
-        let row = left.fetch_one(&mut *connection).await;
+        let look = sqlx::query(LEFT).bind(subscription);
+        let row = look.fetch_one(&mut *connection).await;
         let row = row.attempting(REMOVING)?;
         let count = |name| row.try_get::<i64, _>(name).attempting(REMOVING);
-        let cases = unsigned(count("cases")?);
-        let removed = Removed {
-            lanes: unsigned(count("lanes")?),
+        let left = Left {
+            cases: unsigned(count("cases")?),
+            campaigns: unsigned(count("campaigns")?),
             deferred: unsigned(count("deferred")?),
         };
-        let checked = may_remove(
-            request.by,
-            cases,
-            removed.deferred,
-            request.discards_deferred,
-        );
+        let removed = Removed {
+            lanes: unsigned(count("lanes")?),
+            deferred: left.deferred,
+        };
+        let checked = may_remove(request.by, left, request.discards_deferred);
         checked.map_err(|refusal| StoreError::refused(REMOVING, refusal))?;
         for statement in REMOVES {
             let remove = sqlx::query(statement).bind(subscription);

@@ -52,8 +52,8 @@ pub trait Registry: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Conflict`](super::StoreErrorKind::Conflict) while a process works on it, and
-    /// [`Refused`](super::StoreErrorKind::Refused) when there is none, no reason, a case that is not
-    /// over, or a deferred message that is not to be given up.
+    /// [`Refused`](super::StoreErrorKind::Refused) when there is none, no reason, a case or a replay
+    /// campaign that is not over, or a deferred message that is not to be given up.
     fn remove(
         &self,
         request: Remove<'_>,

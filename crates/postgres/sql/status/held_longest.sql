@@ -21,5 +21,5 @@ cross join lateral (
 left join lateral (
     select min(c.case_id) as case_id from onceward.cases c
     where c.subscription = $1::text and c.slot = h.slot and c.key = h.key
-      and c.holds_key and c.state in ('open', 'acknowledged')) c on true
+      and c.holds_key and c.state in ('open', 'acknowledged', 'corrected')) c on true
 order by h.held_since, h.key collate "C"

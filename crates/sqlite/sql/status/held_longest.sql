@@ -4,7 +4,7 @@ SELECT
     h.key, h.slot, h.depth, h.held_since, h.behind, t.now,
     (SELECT min(c.case_id) FROM onceward_case AS c
      WHERE c.subscription = ?1 AND c.slot = h.slot AND c.key = h.key
-       AND c.holds_key = 1 AND c.state IN ('open', 'acknowledged')) AS case_id
+       AND c.holds_key = 1 AND c.state IN ('open', 'acknowledged', 'corrected')) AS case_id
 FROM (SELECT coalesce(?2, (SELECT micros FROM onceward_clock)) AS now) AS t
 JOIN (
     SELECT

@@ -1,6 +1,7 @@
 //! Subscriptions that get another name, or end.
 
-use onceward_core::case::{Refusal, may_remove};
+use onceward_core::campaign::CampaignState;
+use onceward_core::case::{Left, Refusal, may_remove};
 use onceward_core::store::{
     AuditEntry, Registry, Remove, Removed, Rename, StoreError, StoreErrorKind,
 };
@@ -51,7 +52,18 @@ impl Registry for MemoryStore {
         let lanes = state.lanes.keys().filter(|(of, _)| of == name).count() as u64;
         let removed = Removed { lanes, deferred };
         let discards = request.discards_deferred || self.shared.has(Defect::RemovesWhatIsLeft);
-        let checked = may_remove(request.by, live.count() as u64, deferred, discards);
+        let campaigns = state.campaigns.campaigns.values();
+        let campaigns = campaigns.filter(|campaign| {
+            let state = campaign.standing.state;
+            let has_ended = matches!(state, CampaignState::Stopped | CampaignState::Done);
+            campaign.subscription == name && !has_ended
+        });
+        let left = Left {
+            cases: live.count() as u64,
+            campaigns: campaigns.count() as u64,
+            deferred,
+        };
+        let checked = may_remove(request.by, left, discards);
         checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
         state.subscriptions.remove(name);
         state.lanes.retain(|(of, _), _| of != name);

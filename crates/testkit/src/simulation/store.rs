@@ -410,6 +410,16 @@ impl Operate for SimStore {
     }
 }
 
+impl Registry for SimStore {
+    async fn rename(&self, request: Rename<'_>) -> Result<(), StoreError> {
+        self.through("rename", self.inner.rename(request)).await
+    }
+
+    async fn remove(&self, request: Remove<'_>) -> Result<Removed, StoreError> {
+        self.through("remove", self.inner.remove(request)).await
+    }
+}
+
 impl Replay for SimStore {
     async fn plan_campaign(&self, request: PlanCampaign<'_>) -> Result<Campaign, StoreError> {
         self.through("plan_campaign", self.inner.plan_campaign(request))
@@ -433,16 +443,6 @@ impl Replay for SimStore {
     async fn step_campaign(&self, request: StepCampaign) -> Result<Stepped, StoreError> {
         self.through("step_campaign", self.inner.step_campaign(request))
             .await
-    }
-}
-
-impl Registry for SimStore {
-    async fn rename(&self, request: Rename<'_>) -> Result<(), StoreError> {
-        self.through("rename", self.inner.rename(request)).await
-    }
-
-    async fn remove(&self, request: Remove<'_>) -> Result<Removed, StoreError> {
-        self.through("remove", self.inner.remove(request)).await
     }
 }
 
