@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::contract::{OnPoison, SubscriptionContract};
-use onceward_core::dispatcher::{Command, Dispatcher, Event};
+use onceward_core::dispatcher::{Command, Dispatcher, Event, Ruling};
 use onceward_core::lane::slots_of;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{
@@ -94,7 +94,7 @@ pub(super) enum Over {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Acted {
     pub(super) revision: u64,
-    pub(super) is_paused: bool,
+    pub(super) ruling: Ruling,
 }
 
 /// What is known of earlier owners of the lanes: their work is left out of what is read.
@@ -332,8 +332,7 @@ impl<S: Store> Runner<S> {
     }
 
     fn look_again(&mut self) {
-        let is_paused = self.acted.is_paused;
-        self.handle(Event::Acted { is_paused });
+        self.handle(Event::Acted(self.acted.ruling));
     }
 
     fn report_lanes(&self) {
