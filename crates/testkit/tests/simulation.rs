@@ -266,15 +266,21 @@ fn seeds_that_found_something_pass() {
         pass_setups([setup.clone()].into_iter(), true);
         pass_setups([setup].into_iter(), false);
     }
+    // There were no campaigns yet.
+    let without_campaigns = |seed| {
+        let mut setup = Setup::of(seed);
+        setup.faults.retain(|fault| *fault != Fault::Replay);
+        setup
+    };
     // A commit without an answer, and then a probe that fails.
-    pass([7234].into_iter(), true);
+    pass_setups([without_campaigns(7234)].into_iter(), true);
     // Another whose message had been deferred, when the ledger had forgotten it meanwhile.
-    pass([7345, 9033].into_iter(), false);
-    let mut unseen = Setup::of(9033);
+    pass_setups([7345, 9033].map(without_campaigns).into_iter(), false);
+    let mut unseen = without_campaigns(9033);
     unseen.coalesce = false;
     unseen.defect = Some(Defect::Store(memory::Defect::GoneUnseen));
     let violation = run(&unseen).violation.expect("it has a second effect");
     assert_eq!(violation.checker, "one-effect");
     // A commit without an answer, of a message and of a case that came after it in its key.
-    pass([2304].into_iter(), true);
+    pass_setups([without_campaigns(2304)].into_iter(), true);
 }
