@@ -47,7 +47,7 @@ grant usage on sequence onceward.fence_seq to onceward_worker;
 grant update (state, owner, due_at, replays, corrected_id) on onceward.cases to onceward_operator;
 grant delete on onceward.cases, onceward.corrections to onceward_operator;
 grant insert, update on onceward.deferrals to onceward_operator;
-grant update (revision) on onceward.subscriptions to onceward_operator;
+grant update (revision, concurrency_max) on onceward.subscriptions to onceward_operator;
 grant insert, update (resumed_at) on onceward.pauses to onceward_operator;
 grant insert on onceward.audit, onceward.corrections, onceward.case_tallies to onceward_operator;
 grant insert, update on onceward.campaigns, onceward.campaign_items to onceward_operator;

@@ -271,6 +271,24 @@ pub enum Refusal {
     /// Whoever plans something does not approve it.
     #[error("it is approved by somebody else than who planned it")]
     OwnApproval,
+    /// A subscription of that name is there.
+    #[error("there is a subscription of that name")]
+    NameTaken,
+    /// Somebody still has to decide.
+    #[error("{cases} of its cases are not over: decide about them first")]
+    CasesLeft {
+        /// How many.
+        cases: u64,
+    },
+    /// Messages would go with it.
+    #[error("{messages} messages are deferred in it and would be given up")]
+    DeferredLeft {
+        /// How many.
+        messages: u64,
+    },
+    /// A limit under which nothing runs.
+    #[error("a limit is at least 1: to start nothing, pause")]
+    BadLimit,
     /// A name that cannot be kept.
     #[error("a name has 1 to {WHO_BYTES_MAX} bytes and no control characters")]
     BadName,
@@ -347,6 +365,24 @@ pub fn act(
         CaseAction::Waive => after.state = CaseState::Waived,
     }
     Ok(after)
+}
+
+/// Whether a subscription may be removed in which so much is left.
+///
+/// # Errors
+/// When it may not.
+pub fn may_remove(
+    by: Actor<'_>,
+    cases: u64,
+    messages: u64,
+    discards_deferred: bool,
+) -> Result<(), Refusal> {
+    by.check_reason()?;
+    match (cases, messages) {
+        (1.., _) => Err(Refusal::CasesLeft { cases }),
+        (_, 1..) if !discards_deferred => Err(Refusal::DeferredLeft { messages }),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a case that is over may be removed. Its row is what keeps its message from running again

@@ -28,12 +28,12 @@ create index cases_cause on onceward.cases (fingerprint, state, case_id);
 create index cases_cause_last on onceward.cases (fingerprint, opened_at);
 create index cases_subscription on onceward.cases (subscription, state, case_id);
 create index cases_state on onceward.cases (state, case_id);
-create index cases_owner on onceward.cases (owner, case_id) where owner is not null;
+create index cases_owner on onceward.cases (owner, state, case_id) where owner is not null;
 create index cases_type on onceward.cases
-    (pg_catalog.hashtextextended(type collate "C", 0), case_id);
+    (pg_catalog.hashtextextended(type collate "C", 0), state, case_id);
 create index cases_key on onceward.cases
     (pg_catalog.hashtextextended(coalesce(partitionkey, aggregateid) collate "C", 0), case_id);
-create index cases_opened on onceward.cases (opened_at, case_id, state);
+create index cases_opened on onceward.cases (opened_at, case_id, state, subscription);
 
 -- How many cases each cause has, as a sum of rows: those who open and end cases add one and never wait
 -- for one another. Upkeep adds them up.
@@ -76,3 +76,7 @@ select c.fingerprint, count(*) filter (where onceward.is_live_case(c.state)), co
 from onceward.cases c
 where c.fingerprint is not null
 group by c.fingerprint;
+
+-- How much may run at once, where an operator says that it be less than declared.
+alter table onceward.subscriptions add column concurrency_max integer
+    check (concurrency_max between 1 and 65535);

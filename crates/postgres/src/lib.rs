@@ -25,6 +25,7 @@ mod log;
 mod operate;
 mod pooler;
 mod positions;
+mod registry;
 mod replay;
 mod retention;
 mod row;

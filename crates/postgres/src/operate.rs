@@ -4,7 +4,7 @@ use onceward_core::Payload;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
-    ResumeDeferred, SetPause, Standing, StoreError, StoreErrorKind,
+    ResumeDeferred, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -17,6 +17,7 @@ use crate::session::{Postgres, moment};
 const ACT: &str = "act on a case";
 const RESUME: &str = "resume messages that wait for a person";
 const PAUSE: &str = "pause a subscription or end its pause";
+const LIMIT: &str = "limit a subscription or end its limit";
 const HISTORY: &str = "read the audit log";
 const GROUPS: &str = "group cases by their cause";
 
@@ -99,6 +100,42 @@ impl Operate for Postgres {
         record.write(connection, now, PAUSE).await?;
         revise(connection, request.subscription, PAUSE).await?;
         tx.commit(PAUSE).await
+    }
+
+    async fn set_limit(&self, request: SetLimit<'_>) -> Result<(), StoreError> {
+        let mut tx = self.lease_tx(LIMIT).await?;
+        let connection = tx.connection();
+        // Locks it.
+        is_paused(connection, request.subscription, LIMIT).await?;
+        let query = sqlx::query_scalar(include_str!("../sql/operate/limit_of.sql"));
+        let query = query.bind(request.subscription);
+        let before: Option<i32> = query
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(while_doing(LIMIT))?;
+        let before = before.map(|max| max as u16);
+        let checked = request.check(before);
+        checked.map_err(|refusal| StoreError::refused(LIMIT, refusal))?;
+        let query = sqlx::query(include_str!("../sql/operate/set_limit.sql"))
+            .bind(request.subscription)
+            .bind(request.concurrency_max.map(i32::from));
+        query
+            .execute(&mut *connection)
+            .await
+            .map_err(while_doing(LIMIT))?;
+        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
+        let record = Record {
+            by: request.by,
+            action: "limit",
+            subscription: request.subscription,
+            case_id: None,
+            before: limit(before),
+            after: limit(request.concurrency_max),
+            campaign_id: None,
+        };
+        record.write(connection, self.now(), LIMIT).await?;
+        revise(connection, request.subscription, LIMIT).await?;
+        tx.commit(LIMIT).await
     }
 
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {

@@ -149,7 +149,7 @@ impl Schema for Postgres {
 impl Postgres {
     /// Refuses a renaming under processes at work, whose records under the former name nobody would
     /// find, and ends those whose lease has run out.
-    async fn free_former(&self, former: &str) -> Result<(), StoreError> {
+    pub(crate) async fn free_former(&self, former: &str) -> Result<(), StoreError> {
         let mut tx = self.lease_tx(REGISTER).await?;
         if find(tx.connection(), former).await?.is_none() {
             tx.roll_back().await;
@@ -309,7 +309,10 @@ async fn register_in(
     Ok(Registered::New)
 }
 
-async fn find(connection: &mut PgConnection, name: &str) -> Result<Option<u16>, StoreError> {
+pub(crate) async fn find(
+    connection: &mut PgConnection,
+    name: &str,
+) -> Result<Option<u16>, StoreError> {
     let query = sqlx::query(include_str!("../sql/schema/find_subscription.sql")).bind(name);
     let row = query
         .fetch_optional(connection)
@@ -350,7 +353,11 @@ async fn holds_types(connection: &mut PgConnection, types: &[String]) -> Result<
     row.try_get("holds").map_err(while_doing(REGISTER))
 }
 
-async fn rename(connection: &mut PgConnection, from: &str, to: &str) -> Result<(), StoreError> {
+pub(crate) async fn rename(
+    connection: &mut PgConnection,
+    from: &str,
+    to: &str,
+) -> Result<(), StoreError> {
     for statement in [
         include_str!("../sql/schema/rename_subscriptions.sql"),
         include_str!("../sql/schema/rename_lanes.sql"),

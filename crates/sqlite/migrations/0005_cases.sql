@@ -27,10 +27,11 @@ CREATE INDEX onceward_case_cause ON onceward_case (fingerprint, state, case_id);
 CREATE INDEX onceward_case_cause_last ON onceward_case (fingerprint, opened_at);
 CREATE INDEX onceward_case_subscription ON onceward_case (subscription, state, case_id);
 CREATE INDEX onceward_case_state ON onceward_case (state, case_id);
-CREATE INDEX onceward_case_owner ON onceward_case (owner, case_id) WHERE owner IS NOT NULL;
-CREATE INDEX onceward_case_type ON onceward_case (type, case_id);
+CREATE INDEX onceward_case_owner ON onceward_case (owner, state, case_id) WHERE owner IS NOT NULL;
+CREATE INDEX onceward_case_type ON onceward_case (type, state, case_id);
 CREATE INDEX onceward_case_of_key ON onceward_case (coalesce(partitionkey, aggregateid), case_id);
-CREATE INDEX onceward_case_opened ON onceward_case (opened_at, case_id, state);
+CREATE INDEX onceward_case_opened
+ON onceward_case (opened_at, case_id, state, subscription);
 
 -- How many cases each cause has.
 CREATE TABLE onceward_case_tally (
@@ -76,3 +77,7 @@ SELECT fingerprint, sum(state IN ('open', 'acknowledged', 'corrected')), count(*
 FROM onceward_case
 WHERE fingerprint IS NOT NULL
 GROUP BY fingerprint;
+
+-- How much may run at once, where an operator says that it be less than declared.
+ALTER TABLE onceward_subscription ADD COLUMN concurrency_max INTEGER
+    CHECK (concurrency_max BETWEEN 1 AND 65535);

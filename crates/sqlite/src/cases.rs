@@ -27,10 +27,13 @@ impl Cases for Sqlite {
         };
         let states = (!query.states.is_empty()).then(|| to_json(&query.states, READING));
         let states = states.transpose()?;
+        let is_by_time = query.opened_from.is_some() || query.opened_before.is_some();
         let has = [
-            (2, query.subscription.is_some()),
+            (12, is_by_time && query.subscription.is_some()),
+            (13, is_by_time && states.is_some()),
+            (2, !is_by_time && query.subscription.is_some()),
             (3, query.case_id.is_some()),
-            (5, states.is_some()),
+            (5, !is_by_time && states.is_some()),
             (6, query.owner.is_some()),
             (7, query.fingerprint.is_some()),
             (8, query.message_type.is_some()),
@@ -46,13 +49,15 @@ impl Cases for Sqlite {
             .bind(query.subscription)
             .bind(query.case_id)
             .bind(rows_max)
-            .bind(states)
+            .bind(&states)
             .bind(query.owner)
             .bind(query.fingerprint)
             .bind(query.message_type)
             .bind(query.key)
             .bind(query.opened_from.map(Timestamp::as_micros))
             .bind(query.opened_before.map(Timestamp::as_micros))
+            .bind(query.subscription)
+            .bind(&states)
             .fetch_all(self.reads())
             .await
             .attempting(READING)?;

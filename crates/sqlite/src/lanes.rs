@@ -372,6 +372,7 @@ fn subscription_state(row: &SqliteRow) -> Result<SubscriptionState, sqlx::Error>
         revision: unsigned(row.try_get("revision")?),
         is_paused: row.try_get("is_paused")?,
         has_campaign: row.try_get("has_campaign")?,
+        concurrency_max: row.try_get("concurrency_max")?,
     })
 }
 

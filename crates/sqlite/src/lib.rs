@@ -41,6 +41,7 @@ mod fairness;
 mod lanes;
 mod log;
 mod operate;
+mod registry;
 mod replay;
 mod row;
 mod schema;

@@ -3,7 +3,7 @@
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
-    ResumeDeferred, SetPause, Standing, StoreError, StoreErrorKind,
+    ResumeDeferred, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
 };
 use onceward_core::{FailureRecord, Timestamp};
 use sqlx::Row as _;
@@ -27,12 +27,15 @@ const RESUME_DEFERRED: &str = include_str!("../sql/operate/resume_deferred.sql")
 const IS_PAUSED: &str = include_str!("../sql/operate/is_paused.sql");
 const PAUSE: &str = include_str!("../sql/operate/pause.sql");
 const END_PAUSE: &str = include_str!("../sql/operate/end_pause.sql");
+const LIMIT_OF: &str = include_str!("../sql/operate/limit_of.sql");
+const SET_LIMIT: &str = include_str!("../sql/operate/set_limit.sql");
 const HISTORY: &str = include_str!("../sql/operate/history.sql");
 const GROUPS: &str = include_str!("../sql/operate/groups.sql");
 
 const ACTING: &str = "act on a case";
 const RESUMING: &str = "resume messages that wait for a person";
 const PAUSING: &str = "pause a subscription or end its pause";
+const LIMITING: &str = "limit a subscription or end its limit";
 const LOOKING_BACK: &str = "read the audit log";
 const GROUPING: &str = "group cases by their cause";
 
@@ -106,6 +109,33 @@ impl Operate for Sqlite {
         record.write(connection, now, PAUSING).await?;
         revise(connection, request.subscription, PAUSING).await?;
         tx.commit(PAUSING).await
+    }
+
+    async fn set_limit(&self, request: SetLimit<'_>) -> Result<(), StoreError> {
+        let mut tx = self.write(LIMITING).await?;
+        let connection = tx.connection();
+        is_paused(connection, request.subscription, LIMITING).await?;
+        let before = sqlx::query_scalar(LIMIT_OF).bind(request.subscription);
+        let before = before.fetch_one(&mut *connection).await;
+        let before: Option<u16> = before.attempting(LIMITING)?;
+        let checked = request.check(before);
+        checked.map_err(|refusal| StoreError::refused(LIMITING, refusal))?;
+        let set = sqlx::query(SET_LIMIT)
+            .bind(request.subscription)
+            .bind(request.concurrency_max);
+        set.execute(&mut *connection).await.attempting(LIMITING)?;
+        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
+        let record = Record {
+            by: request.by,
+            action: "limit",
+            subscription: request.subscription,
+            case_id: None,
+            before: limit(before),
+            after: limit(request.concurrency_max),
+        };
+        record.write(connection, self.now(), LIMITING).await?;
+        revise(connection, request.subscription, LIMITING).await?;
+        tx.commit(LIMITING).await
     }
 
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {

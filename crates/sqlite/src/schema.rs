@@ -210,7 +210,7 @@ impl Schema for Sqlite {
     }
 }
 
-async fn find_lanes(
+pub(crate) async fn find_lanes(
     connection: &mut SqliteConnection,
     subscription: &str,
 ) -> Result<Option<u16>, StoreError> {
@@ -222,7 +222,7 @@ async fn find_lanes(
     Ok(lanes.map(small))
 }
 
-async fn rename(
+pub(crate) async fn rename(
     connection: &mut SqliteConnection,
     former: &str,
     subscription: &str,
@@ -240,7 +240,7 @@ async fn rename(
 impl Sqlite {
     /// Refuses a renaming under processes at work, whose records under the former name nobody would
     /// find, and ends those whose lease has run out.
-    async fn free_former(
+    pub(crate) async fn free_former(
         &self,
         connection: &mut SqliteConnection,
         former: &str,

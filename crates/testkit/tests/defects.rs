@@ -36,6 +36,7 @@ const fn case_against(defect: Defect) -> &'static str {
             "operate_corrections::a_correction_that_fails_is_a_case_with_both"
         }
         Defect::PurgesWhatMayCome => "operate_corrections::a_case_goes_when_nothing_can_need_it",
+        Defect::RemovesWhatIsLeft => "registry::what_is_left_keeps_a_subscription",
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
         Defect::CampaignsShare => "replay::two_campaigns_never_have_one_message",
         Defect::RerunsUndeclared => "replay_log::a_rerun_needs_a_repeatable_subscription",

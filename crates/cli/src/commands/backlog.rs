@@ -6,10 +6,11 @@ use clap::Args;
 use onceward_core::Timestamp;
 use onceward_core::hold::{HoldLimits, Limit};
 use onceward_core::store::{
-    Backlog, BacklogQuery, HeldQuery, LongHeld, Status, Upkeep, UpkeepReport,
+    Backlog, BacklogQuery, Cases, HeldQuery, LongHeld, Status, Upkeep, UpkeepReport,
 };
 use serde_json::{Value, json};
 
+use super::old_cases::{CASES_MS_DEFAULT, OldCases};
 use crate::cli::Global;
 use crate::config::Config;
 use crate::error::{Code, Error};
@@ -34,7 +35,7 @@ pub struct BacklogArgs {
 ///
 /// # Errors
 /// When the store or standard output fails, or there is no such subscription.
-pub async fn run<S: Status + Upkeep>(
+pub async fn run<S: Status + Upkeep + Cases>(
     opened: Opened<'_, S>,
     output: Output,
     global: &Global,
@@ -74,12 +75,15 @@ pub async fn run<S: Status + Upkeep>(
         held.push(HeldHere::of(limits, longest, beyond));
     }
     let tidied = opened.check(opened.store.last_tidy().await)?;
+    let cases_ms = Config::load(&global.config).map_or(CASES_MS_DEFAULT, |config| config.cases_ms);
+    let old = opened.check(OldCases::find(opened.store, cases_ms, now()).await)?;
     if output.is_json() {
         return output.json(&json!({
             "subscriptions": backlogs.iter().zip(&held)
                 .map(|(backlog, held)| backlog_json(backlog, held))
                 .collect::<Vec<Value>>(),
             "retention": tidied.map(|(at, report)| retention_json(at, &report)),
+            "cases_past_retention": old,
         }));
     }
     for_people(output, &backlogs)?;
@@ -88,7 +92,8 @@ pub async fn run<S: Status + Upkeep>(
             output.line(&line)?;
         }
     }
-    output.line(&retention_line(tidied.as_ref()))
+    output.line(&retention_line(tidied.as_ref()))?;
+    old.map_or(Ok(()), |old| output.line(&old.words()))
 }
 
 fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {

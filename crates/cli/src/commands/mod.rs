@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod explain;
 pub mod init;
 pub mod migrate;
+pub mod old_cases;
 pub mod operation;
 pub mod quarantine;
 pub mod replay;

@@ -1,11 +1,15 @@
 //! `onceward subscription`.
 
+mod ending;
+
 use clap::{Args, Subcommand};
 use onceward_core::Timestamp;
-use onceward_core::store::{BacklogQuery, Operate, ResumeDeferred, SetPause, Status};
+use onceward_core::store::{
+    BacklogQuery, Cases, Lanes, Operate, Registry, ResumeDeferred, SetLimit, SetPause, Status,
+};
 use serde_json::json;
 
-use super::acting::{ActorArgs, refusal};
+use super::acting::{ActorArgs, ConfirmArgs, refusal};
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, table};
 use crate::store::Opened;
@@ -19,6 +23,12 @@ pub enum SubscriptionCommand {
     Pause(PauseArgs),
     /// End a pause
     Resume(PauseArgs),
+    /// Run less of a subscription at once in each process, or end such a limit. Needs --why
+    Limit(LimitArgs),
+    /// Give a subscription another name; what is done, deferred and quarantined goes along
+    Rename(RenameArgs),
+    /// End a subscription on which nobody works any more; needs --why
+    Remove(RemoveArgs),
     /// Try messages again that wait for a person
     Retry(RetryArgs),
 }
@@ -29,6 +39,62 @@ pub struct PauseArgs {
     /// Subscription
     #[arg(value_name = "NAME")]
     subscription: String,
+    /// Who.
+    #[command(flatten)]
+    by: ActorArgs,
+}
+
+/// Options of `subscription limit`.
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// Subscription
+    #[arg(value_name = "NAME")]
+    subscription: String,
+    /// Batches that may run at once in one process; what is declared holds where it is less
+    #[arg(long, value_name = "N", required_unless_present = "none")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency: Option<u16>,
+    /// No limit any more
+    #[arg(long, conflicts_with = "concurrency")]
+    none: bool,
+    /// Who.
+    #[command(flatten)]
+    by: ActorArgs,
+}
+
+/// Options of `subscription rename`.
+#[derive(Debug, Args)]
+pub struct RenameArgs {
+    /// Subscription
+    #[arg(value_name = "NAME")]
+    from: String,
+    /// Its new name; the configuration has to use it from then on
+    #[arg(value_name = "NEW")]
+    to: String,
+    /// Meant?
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+    /// Who.
+    #[command(flatten)]
+    by: ActorArgs,
+}
+
+/// Options of `subscription remove`.
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Subscription
+    #[arg(value_name = "NAME")]
+    subscription: String,
+    /// Discard its cases that are not over and give up what is deferred in it
+    #[arg(long)]
+    discard_open: bool,
+    /// Refuse to discard more cases than this
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max: u32,
+    /// Meant?
+    #[command(flatten)]
+    confirm: ConfirmArgs,
     /// Who.
     #[command(flatten)]
     by: ActorArgs,
@@ -52,7 +118,7 @@ pub struct RetryArgs {
 ///
 /// # Errors
 /// When the store or standard output fails, or an action is refused.
-pub async fn run<S: Status + Operate>(
+pub async fn run<S: Status + Operate + Lanes + Cases + Registry>(
     opened: Opened<'_, S>,
     output: Output,
     command: &SubscriptionCommand,
@@ -61,13 +127,24 @@ pub async fn run<S: Status + Operate>(
         SubscriptionCommand::List => list(opened, output).await,
         SubscriptionCommand::Pause(args) => pause(opened, output, args, true).await,
         SubscriptionCommand::Resume(args) => pause(opened, output, args, false).await,
+        SubscriptionCommand::Limit(args) => limit(opened, output, args).await,
+        SubscriptionCommand::Rename(args) => ending::rename(opened, output, args).await,
+        SubscriptionCommand::Remove(args) => ending::remove(opened, output, args).await,
         SubscriptionCommand::Retry(args) => retry(opened, output, args).await,
     }
 }
 
-async fn list<S: Status>(opened: Opened<'_, S>, output: Output) -> Result<(), Error> {
+async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Result<(), Error> {
     let names = opened.check(opened.store.subscriptions().await)?;
-    let mut rows = table(&["SUBSCRIPTION", "LANES", "OWNED", "OWNERS", "PAUSED"]);
+    let mut rows = table(&[
+        "SUBSCRIPTION",
+        "LANES",
+        "OWNED",
+        "OWNERS",
+        "PAUSED",
+        "LIMIT",
+    ]);
+    let survey = opened.check(opened.store.survey().await)?;
     let mut items = Vec::new();
     let now = now();
     for name in &names {
@@ -82,12 +159,16 @@ async fn list<S: Status>(opened: Opened<'_, S>, output: Output) -> Result<(), Er
         let owned = owners.len();
         owners.sort_unstable();
         owners.dedup();
+        let mut states = survey.subscriptions.iter();
+        let state = states.find(|state| state.subscription == *name);
+        let limit = state.and_then(|state| state.concurrency_max);
         items.push(json!({
             "subscription": name,
             "lanes": lanes.len(),
             "lanes_owned": owned,
             "owners": owners,
             "paused_at": backlog.paused_at,
+            "concurrency_max": limit,
         }));
         let cells = [
             name.clone(),
@@ -95,6 +176,7 @@ async fn list<S: Status>(opened: Opened<'_, S>, output: Output) -> Result<(), Er
             owned.to_string(),
             owners.join(", "),
             paused_text(backlog.paused_at, now),
+            limit.map_or_else(|| "no".to_owned(), |max| max.to_string()),
         ];
         rows.add_row(cells);
     }
@@ -136,6 +218,32 @@ async fn pause<S: Operate>(
     let text = match is_paused {
         true => "paused; what runs ends, and processes notice within seconds",
         false => "goes on",
+    };
+    output.line(&format!("{}: {text}", args.subscription))
+}
+
+async fn limit<S: Operate>(
+    opened: Opened<'_, S>,
+    output: Output,
+    args: &LimitArgs,
+) -> Result<(), Error> {
+    let who = args.by.who();
+    let request = SetLimit {
+        subscription: &args.subscription,
+        concurrency_max: args.concurrency,
+        by: args.by.actor(&who),
+    };
+    let done = opened.store.set_limit(request).await;
+    done.map_err(|error| refusal(opened.url, &error))?;
+    if output.is_json() {
+        return output.json(&json!({
+            "subscription": args.subscription,
+            "concurrency_max": args.concurrency,
+        }));
+    }
+    let text = match args.concurrency {
+        Some(max) => format!("at most {max} at once in each process, within seconds"),
+        None => "without a limit".to_owned(),
     };
     output.line(&format!("{}: {text}", args.subscription))
 }

@@ -92,6 +92,8 @@ pub struct Config {
     pub tokens: Vec<TokenConfig>,
     /// `[retention]`.
     pub retention: Retention,
+    /// How long cases are kept without a word, in milliseconds.
+    pub cases_ms: u64,
     /// `[message."TYPE"]` and `[subscription.NAME]`.
     pub contract: Contract,
     /// What is configured of payloads, by message type.
@@ -157,7 +159,7 @@ fn read(path: &Path, root: Section<'_>) -> Config {
     let store = sections::store(&root, folder);
     let tokens = sections::tokens(&root, folder);
     let http = sections::http(&root, &tokens);
-    let retention = sections::retention(&root);
+    let (retention, cases_ms) = sections::retention(&root);
     let mut contract = Contract::default();
     let mut payloads = BTreeMap::new();
     for (name, section) in root.named_sections("message", true) {
@@ -181,6 +183,7 @@ fn read(path: &Path, root: Section<'_>) -> Config {
         http,
         tokens,
         retention,
+        cases_ms,
         contract,
         payloads,
         pushes,

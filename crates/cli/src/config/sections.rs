@@ -10,6 +10,7 @@ use onceward_core::store::Retention;
 use super::fault::FaultCode;
 use super::reader::{Placed, Section};
 use super::{HttpConfig, Scope, SecretSource, StoreConfig, StoreUrl, TokenConfig};
+use crate::commands::old_cases::CASES_MS_DEFAULT;
 use crate::store_url;
 
 /// Where the listener is when nothing else is said.
@@ -212,10 +213,11 @@ pub(super) fn refuse_inline(section: &Section<'_>, key: &'static str, instead: &
     }
 }
 
-pub(super) fn retention(root: &Section<'_>) -> Retention {
-    let mut retention = Retention::default();
+/// What the store keeps, and how long cases are kept without a word, in milliseconds.
+pub(super) fn retention(root: &Section<'_>) -> (Retention, u64) {
+    let (mut retention, mut cases_ms) = (Retention::default(), CASES_MS_DEFAULT);
     let Some(section) = root.section("retention") else {
-        return retention;
+        return (retention, cases_ms);
     };
     let settings = [
         ("log", "log_ms", &mut retention.log_ms),
@@ -230,6 +232,7 @@ pub(super) fn retention(root: &Section<'_>) -> Retention {
             "replay_window_ms",
             &mut retention.replay_window_ms,
         ),
+        ("cases", "cases_ms", &mut cases_ms),
     ];
     for (in_words, in_ms, setting) in settings {
         if let Some(ms) = section.duration_ms(in_words, in_ms) {
@@ -251,7 +254,7 @@ pub(super) fn retention(root: &Section<'_>) -> Retention {
         section.fault(FaultCode::Retention, &place, unsafe_retention(&problem));
     }
     section.finish();
-    retention
+    (retention, cases_ms)
 }
 
 fn unsafe_retention(problem: &onceward_core::store::UnsafeRetention) -> String {

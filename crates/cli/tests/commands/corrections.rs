@@ -160,3 +160,88 @@ on_both_stores! {
         assert_eq!(history[2]["why"], "again");
     }
 }
+
+on_both_stores! {
+    async fn old_cases_are_told_of_and_removed_only_by_hand(place) {
+        with_crypto();
+        let mut receiver = particular().await;
+        let (daemon, case) = poisoned(&place, &receiver, "{\"zip\":\"1\"}");
+        receiver.next().await;
+        assert_eq!(daemon.stop(), 0);
+        let list = ["quarantine", "list", "--json"];
+        assert_eq!(place.run(&list).ended(0).json()["past_retention"], Value::Null);
+        let text = place.read("onceward.toml");
+        place.write("onceward.toml", &format!("{text}\n[retention]\ncases_ms = 1\n"));
+        place.run(&["quarantine", "list"]).ended(0).says(&["older than 1ms", "purge --older-than 1ms"]);
+        let told = place.run(&list).ended(0).json()["past_retention"].clone();
+        assert_eq!(told["oldest_case_id"].to_string(), case);
+        let backlog = place.run(&["backlog", "--json"]).ended(0).json();
+        assert_eq!(backlog["cases_past_retention"]["oldest_case_id"].to_string(), case);
+        let daemon = place.up(&[]);
+        place.until("it is in the log", || place.read("up.log").contains("older than 1ms").then_some(()));
+        assert_eq!(daemon.stop(), 0);
+        let purge = ["quarantine", "purge", "--older-than", "1ms", "--why", "kept long enough", "--yes"];
+        let none = place.run(&purge).ended(0);
+        assert!(none.err.contains("no cases"), "it is open: {none:#?}");
+        place.run(&["quarantine", "discard", &case, "--why", "old", "--yes"]).ended(0);
+        place.run(&purge[..6]).ended(2).says(&["OW1041"]);
+        // The log still has its message, which would run again without it.
+        place.run(&purge).ended(1).says(&["OW1043", "the log still has its message"]);
+        assert_eq!(show(&place, &case)["state"], "discarded");
+    }
+}
+
+on_both_stores! {
+    async fn a_limit_holds_until_it_is_ended(place) {
+        with_crypto();
+        let receiver = particular().await;
+        place.configure(&push_to(&receiver.url()));
+        place.run(&["migrate"]).ended(0);
+        let daemon = place.up(&[]);
+        let limit = ["subscription", "limit", "hook", "--concurrency", "2"];
+        place.run(&limit).ended(1).says(&["OW1043", "reason"]);
+        place.run(&["subscription", "limit", "hook", "--concurrency", "0"]).ended(2);
+        place.run(&[&limit[..], &["--why", "the receiver asks"]].concat()).ended(0);
+        let shown = || place.run(&["subscription", "list", "--json"]).ended(0).json()["subscriptions"][0]["concurrency_max"].clone();
+        assert_eq!(shown(), 2);
+        place.run(&[&limit[..], &["--why", "again"]].concat()).ended(1).says(&["OW1040"]);
+        place.run(&["subscription", "limit", "hook", "--none"]).ended(0);
+        assert_eq!(shown(), Value::Null);
+        assert_eq!(daemon.stop(), 0);
+    }
+}
+
+on_both_stores! {
+    async fn a_subscription_is_renamed_and_removed_by_command(place) {
+        with_crypto();
+        let mut receiver = particular().await;
+        let (daemon, case) = poisoned(&place, &receiver, "{\"zip\":\"1\"}");
+        receiver.next().await;
+        let rename = ["subscription", "rename", "hook", "crm", "--why", "a better name", "--yes"];
+        place.run(&rename).ended(1).says(&["OW1043", "still works"]);
+        assert_eq!(daemon.stop(), 0);
+        place.run(&rename[..6]).ended(2).says(&["OW1041"]);
+        place.run(&rename).ended(0);
+        place.run(&rename).ended(1).says(&["OW1043", "hook"]);
+        assert_eq!(show(&place, &case)["subscription"], "crm");
+        // Under its new name it goes on where it was: what was sent is not sent again.
+        let text = place.read("onceward.toml");
+        place.write("onceward.toml", &text.replace("subscription.hook", "subscription.crm"));
+        let daemon = place.up(&[]);
+        place.run_with_input(&["send"], event("m2", "order.accepted", "o2", "{\"zip\":\"89073\"}")).ended(0);
+        assert_eq!(receiver.next().await.header("webhook-id"), "m2");
+        place.watch("m2", 0);
+        assert_eq!(daemon.stop(), 0);
+        let remove = ["subscription", "remove", "crm", "--yes"];
+        place.run(&remove).ended(1).says(&["OW1043", "--why"]);
+        let remove = [&remove[..], &["--why", "moved away"]].concat();
+        place.run(&remove).ended(1).says(&["OW1043", "--discard-open", "1 cases"]);
+        let removed = place.run(&[&remove[..], &["--discard-open", "--json"]].concat()).ended(0).json();
+        assert_eq!(removed["discarded_cases"][0].to_string(), case);
+        let left = place.run(&["subscription", "list", "--json"]).ended(0).json();
+        assert_eq!(left["subscriptions"], json!([]));
+        assert_eq!(show(&place, &case)["state"], "discarded");
+        place.run(&remove).ended(1).says(&["OW1023"]);
+        assert!(receiver.is_idle(), "nothing was sent twice");
+    }
+}

@@ -85,7 +85,7 @@ on_both_stores! {
         place.run(&["quarantine", "show", "7"]).ended(1).says(&["OW1023", "case 7"]);
         place.run(&["backlog", "--subscription", "none"]).ended(1).says(&["OW1023", "none"]);
         let ran = place.run(&["quarantine", "list", "--json"]).ended(0);
-        assert_eq!(ran.json(), serde_json::json!({ "cases": [] }));
+        assert_eq!(ran.json()["cases"], serde_json::json!([]));
     }
 
     async fn a_new_subscription_on_a_log_with_its_messages_needs_a_start(place) {

@@ -31,6 +31,10 @@ pub struct Candidate {
     pub is_there: bool,
     /// It is not from a case and has one that is live.
     pub has_live_case: bool,
+    /// It is not from a case, and one that is live holds its key.
+    pub is_behind_case: bool,
+    /// It is not from a case, and the one that it had was discarded or waived.
+    pub is_given_up: bool,
     /// It is deferred.
     pub is_deferred: bool,
     /// Another campaign has it.
@@ -112,6 +116,8 @@ impl Bench<'_> {
             is_in_campaign: candidate.is_in_campaign,
             is_deferred: candidate.is_deferred,
             has_live_case: candidate.has_live_case,
+            is_behind_case: candidate.is_behind_case,
+            is_given_up: candidate.is_given_up,
             is_there: candidate.is_there,
             is_known,
             age_ms: u64::try_from(age_ms).unwrap_or(0),

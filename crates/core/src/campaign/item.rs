@@ -77,7 +77,7 @@ pub struct ItemNow {
     pub deferral: Option<DeferralKind>,
     /// How its case stands, if it has one.
     pub case: Option<CaseState>,
-    /// Whether a live case of an earlier message holds its key.
+    /// Whether a live case of another message holds its key.
     pub is_behind_case: bool,
 }
 

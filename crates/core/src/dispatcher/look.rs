@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::gap::Gap;
 use super::key::{Due, Key};
-use super::{Command, Dispatcher, Pace};
+use super::{Command, Dispatcher, Pace, Ruling};
 use crate::store::{HeldCase, HeldKey};
 
 impl Key {
@@ -45,8 +45,9 @@ impl Key {
 
 impl Dispatcher {
     /// Operators acted.
-    pub(super) fn acted(&mut self, is_paused: bool) {
-        self.is_paused = is_paused;
+    pub(super) fn acted(&mut self, ruling: Ruling) {
+        self.is_paused = ruling.is_paused;
+        self.pacing.limit(ruling.concurrency_max);
         // What a person was waited for may be done: the next try finds out.
         if std::mem::take(&mut self.awaits_person) {
             let at_once = Pace {

@@ -99,12 +99,12 @@ fn schedule(plan: Plan, keys: &[u8]) -> Model {
             is_news = true;
         } else if is_news && chance.one_in(6) {
             is_news = false;
-            process.handle(&mut model, now_ms, Event::Acted { is_paused });
+            process.handle(&mut model, now_ms, Event::Acted(ruling(is_paused)));
         } else if crashes > 0 && chance.one_in(60) {
             crashes -= 1;
             process = Process::new(now_ms);
             process.is_slow = true;
-            process.handle(&mut model, now_ms, Event::Acted { is_paused });
+            process.handle(&mut model, now_ms, Event::Acted(ruling(is_paused)));
             for lane in 0..LANES {
                 let event = model.take(lane, true, now_ms);
                 process.handle(&mut model, now_ms, event);
@@ -201,7 +201,7 @@ impl Desk {
     }
 
     fn operators_act(&mut self) {
-        self.handle(Event::Acted { is_paused: false });
+        self.handle(Event::Acted(Ruling::default()));
     }
 
     /// The look-ups that are asked for and not carried out.
@@ -465,7 +465,7 @@ fn what_waited_for_a_person_goes_on_with_its_key() {
 fn in_a_pause_nothing_is_started_and_what_runs_ends() {
     let mut desk = Desk::new(&[0, 1], |_| {});
     let batch = desk.batch().unwrap();
-    desk.handle(Event::Acted { is_paused: true });
+    desk.handle(Event::Acted(ruling(true)));
     desk.carry_out();
     let running = batch.works[0].row.seq;
     desk.end(&batch, &Fate::Finished);
@@ -505,5 +505,12 @@ fn a_message_is_released_until_it_has_run() {
     others[4].kind = DeferralKind::Running;
     for other in others {
         assert!(!other.is_released(), "{other:?}");
+    }
+}
+
+const fn ruling(is_paused: bool) -> Ruling {
+    Ruling {
+        is_paused,
+        concurrency_max: None,
     }
 }

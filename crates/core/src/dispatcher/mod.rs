@@ -37,7 +37,7 @@ use pace::Pacing;
 
 pub use blocked::Blocked;
 pub use pace::Pace;
-pub use protocol::{Batch, Command, Event, Fate, Work};
+pub use protocol::{Batch, Command, Event, Fate, Ruling, Work};
 
 /// A map whose iteration order repeats from run to run.
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -233,7 +233,7 @@ impl Dispatcher {
             }
             Event::Loaded { load, key, rows } => self.loaded(load, &key, rows),
             Event::Stored { tokens } => self.stored(tokens),
-            Event::Acted { is_paused } => self.acted(is_paused),
+            Event::Acted(ruling) => self.acted(ruling),
             Event::Looked {
                 look,
                 lane,

@@ -16,7 +16,9 @@ pub struct Pace {
 /// The pace that is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Pacing {
-    /// The contract's, which no pace goes beyond.
+    /// The contract's.
+    declared: usize,
+    /// What no pace goes beyond: the contract's, or an operator's limit below it.
     most: usize,
     concurrency: usize,
     set_at_ms: u64,
@@ -28,6 +30,7 @@ impl Pacing {
     /// As fast as the contract allows.
     pub(super) const fn new(most: usize, now_ms: u64) -> Self {
         Self {
+            declared: most,
             most,
             concurrency: most,
             set_at_ms: now_ms,
@@ -38,13 +41,19 @@ impl Pacing {
 
     pub(super) fn set(&mut self, now_ms: u64, pace: Pace) {
         if let Some(concurrency) = pace.concurrency {
-            self.concurrency = usize::from(concurrency.max(1)).min(self.most);
+            self.concurrency = usize::from(concurrency.max(1)).min(self.declared);
             self.set_at_ms = now_ms;
             self.more_after_ms = pace.more_after_ms;
         }
         if let Some(pause_ms) = pace.pause_ms {
             self.paused_until_ms = now_ms.saturating_add(pause_ms);
         }
+    }
+
+    /// An operator's limit, or the end of it.
+    pub(super) fn limit(&mut self, concurrency_max: Option<u16>) {
+        let limit = concurrency_max.map_or(self.declared, |max| usize::from(max.max(1)));
+        self.most = limit.min(self.declared);
     }
 
     /// When a pause ends.
@@ -116,6 +125,26 @@ mod tests {
         // Each word starts the wait anew.
         pacing.set(1_300, slow(2, Some(100)));
         assert!(!pacing.has_room(1_350, 2));
+    }
+
+    #[test]
+    fn an_operators_limit_goes_below_the_contract_and_ends() {
+        let mut pacing = Pacing::new(4, 0);
+        pacing.limit(Some(2));
+        assert!(pacing.has_room(0, 1) && !pacing.has_room(0, 2));
+        pacing.set(0, slow(3, Some(100)));
+        assert!(!pacing.has_room(1_000_000, 2));
+        assert_eq!(pacing.next_more_ms(0, 2), None);
+        pacing.limit(Some(9));
+        assert!(pacing.has_room(0, 2) && !pacing.has_room(0, 3));
+        assert!(!pacing.has_room(1_000_000, 4));
+        pacing.limit(Some(0));
+        assert!(pacing.has_room(0, 0) && !pacing.has_room(0, 1));
+        pacing.limit(None);
+        assert!(
+            pacing.has_room(0, 2),
+            "the other side's pace goes on from where it was"
+        );
     }
 
     #[test]

@@ -66,6 +66,15 @@ pub enum Fate {
     Uncertain,
 }
 
+/// What operators have decided about a subscription.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ruling {
+    /// Whether it is paused.
+    pub is_paused: bool,
+    /// Batches that may run at once, where that is fewer than declared.
+    pub concurrency_max: Option<u16>,
+}
+
 /// What the outside tells the dispatcher.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -116,10 +125,7 @@ pub enum Event {
         tokens: Vec<u64>,
     },
     /// Operators acted: what is deferred or quarantined may be another.
-    Acted {
-        /// Whether the subscription is paused: then nothing is started.
-        is_paused: bool,
-    },
+    Acted(Ruling),
     /// What is deferred and quarantined in a lane.
     Looked {
         /// Which look-up this answers.

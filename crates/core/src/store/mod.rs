@@ -15,6 +15,7 @@ mod effects;
 mod lanes;
 mod log;
 mod operate;
+mod registry;
 mod replay;
 mod schema;
 mod status;
@@ -35,8 +36,10 @@ pub use lanes::{
 };
 pub use log::{Log, Page, ReadPage, SavePosition, Span};
 pub use operate::{
-    ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause,
+    ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetLimit,
+    SetPause,
 };
+pub use registry::{Registry, Remove, Removed, Rename};
 pub use replay::{
     ActOnCampaign, Campaign, CampaignItem, CampaignQuery, ItemQuery, OVERTAKEN_ROWS_MAX,
     PLAN_ITEMS_DEFAULT, PlanCampaign, Replay, Selection, Source, StepCampaign, Stepped,
@@ -175,6 +178,7 @@ pub trait Store:
     + Deferrals
     + Cases
     + Operate
+    + Registry
     + Replay
     + Acceptance
     + Status
@@ -192,6 +196,7 @@ impl<S> Store for S where
         + Deferrals
         + Cases
         + Operate
+        + Registry
         + Replay
         + Acceptance
         + Status

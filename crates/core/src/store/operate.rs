@@ -74,6 +74,40 @@ impl SetPause<'_> {
     }
 }
 
+/// Limits how much of a subscription runs at once, which needs a reason, or ends the limit.
+#[derive(Clone, Copy, Debug)]
+pub struct SetLimit<'a> {
+    /// Which.
+    pub subscription: &'a str,
+    /// Batches that may run at once in one process; what is declared holds where it is less.
+    pub concurrency_max: Option<u16>,
+    /// Who, and why.
+    pub by: Actor<'a>,
+}
+
+impl SetLimit<'_> {
+    /// Whether it can be done where that limit holds.
+    ///
+    /// # Errors
+    /// When there is nothing to change, no reason for a limit, or nothing would run.
+    pub fn check(&self, before: Option<u16>) -> Result<(), Refusal> {
+        match self.concurrency_max {
+            Some(0) => return Err(Refusal::BadLimit),
+            Some(_) => self.by.check_reason()?,
+            None => self.by.check()?,
+        }
+        if self.concurrency_max != before {
+            return Ok(());
+        }
+        let now = if before.is_some() {
+            "limited like that"
+        } else {
+            "not limited"
+        };
+        Err(Refusal::Moved { now })
+    }
+}
+
 /// Asks for the audit log, oldest first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HistoryQuery<'a> {
@@ -96,7 +130,8 @@ pub struct AuditEntry {
     pub acted_at: Timestamp,
     /// Who.
     pub who: String,
-    /// What: [`CaseAction::as_str`], `resume-deferred`, `pause` or `resume`.
+    /// What: [`CaseAction::as_str`], `resume-deferred`, `pause`, `resume`, `limit`,
+    /// `rename` or `remove`.
     pub action: String,
     /// Subscription, as it was called then.
     pub subscription: String,
@@ -181,6 +216,17 @@ pub trait Operate: Clone + Send + Sync + 'static {
     fn set_pause(
         &self,
         request: SetPause<'_>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Limits how much of a subscription runs at once in each process, or ends the limit.
+    ///
+    /// # Errors
+    /// [`Moved`](super::StoreErrorKind::Moved) when it is so already, and
+    /// [`Refused`](super::StoreErrorKind::Refused) when there is no such subscription, or no reason
+    /// for a limit.
+    fn set_limit(
+        &self,
+        request: SetLimit<'_>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The audit log.

@@ -27,10 +27,6 @@ use crate::failure_points::failure_point;
 use crate::handler::Reply;
 use crate::subscription::Handler;
 
-/// Longest error text that is kept, in bytes.
-const FAILURE_TEXT_BYTES_MAX: usize = 4_096;
-/// Longest error text in which values of the payload are looked for, in bytes.
-const SCRUBBED_BYTES_MAX: usize = 65_536;
 /// How often a piece is tried again at once after a conflict that was nobody's fault.
 const CONFLICT_TRIES: u32 = 4;
 /// Pause of a subscription whose receiver needs a person; one message is tried after it, in
@@ -267,14 +263,7 @@ impl<S: Store> Executor<S> {
         disposition: Disposition,
         draft: &mut Draft,
     ) -> Fate {
-        let envelope = &work.row.envelope;
-        let sensitivity = self.runtime.sensitivity_of(&envelope.message_type);
-        // Cut first as well: a text may be of any length. A value that the last cut would leave a
-        // part of is gone by then.
-        let record = failure.record().cut(SCRUBBED_BYTES_MAX);
-        let record = record
-            .scrubbed(envelope, sensitivity)
-            .cut(FAILURE_TEXT_BYTES_MAX);
+        let record = self.runtime.record_of(failure, &work.row);
         draft.failures += 1;
         match disposition {
             Disposition::Defer {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{OptionFuture, join_all};
+use onceward_core::dispatcher::Ruling;
 use onceward_core::lane::{LaneView, balance};
 use onceward_core::store::{Join, Lease, Renew, Store, StoreError, StoreErrorKind, Survey, Take};
 use tokio::sync::{mpsc, watch};
@@ -456,7 +457,10 @@ fn acted(survey: &Survey, subscription: &str) -> Acted {
     let state = states.find(|state| state.subscription == subscription);
     state.map_or_else(Acted::default, |state| Acted {
         revision: state.revision,
-        is_paused: state.is_paused,
+        ruling: Ruling {
+            is_paused: state.is_paused,
+            concurrency_max: state.concurrency_max,
+        },
     })
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::contract::{OnPoison, SubscriptionContract};
-use onceward_core::dispatcher::{Command, Dispatcher, Event};
+use onceward_core::dispatcher::{Command, Dispatcher, Event, Ruling};
 use onceward_core::lane::slots_of;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{
     HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, Settle, Span, Store, StoreError,
     StoreErrorKind, TakenLane,
 };
-use onceward_core::{Identity, Position, Row};
+use onceward_core::{Failure, FailureRecord, Identity, Position, Row};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -24,6 +24,7 @@ use super::positions::save_positions;
 use super::reader::Reader;
 use super::rereading::{self, LookedUp};
 use super::surroundings::Surroundings;
+use super::verdict::record_of;
 use crate::failure_points::failure_point;
 use crate::subscription::Handler;
 
@@ -41,10 +42,12 @@ pub(super) struct Runtime<S: Store> {
 }
 
 impl<S: Store> Runtime<S> {
-    /// What of a type's payloads may stand in texts: nothing, where nobody said so.
-    pub(super) fn sensitivity_of(&self, message_type: &str) -> &Sensitivity {
+    /// What is kept of a message's failure, without what may not be seen of its payload: all of it,
+    /// where nobody said what may.
+    pub(super) fn record_of(&self, failure: &Failure, row: &Row) -> FailureRecord {
         const HIDES_ALL: &Sensitivity = &Sensitivity::All;
-        self.sensitivities.get(message_type).unwrap_or(HIDES_ALL)
+        let sensitivity = self.sensitivities.get(&row.envelope.message_type);
+        record_of(failure, &row.envelope, sensitivity.unwrap_or(HIDES_ALL))
     }
 }
 
@@ -91,7 +94,7 @@ pub(super) enum Over {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Acted {
     pub(super) revision: u64,
-    pub(super) is_paused: bool,
+    pub(super) ruling: Ruling,
 }
 
 /// What is known of earlier owners of the lanes: their work is left out of what is read.
@@ -329,8 +332,7 @@ impl<S: Store> Runner<S> {
     }
 
     fn look_again(&mut self) {
-        let is_paused = self.acted.is_paused;
-        self.handle(Event::Acted { is_paused });
+        self.handle(Event::Acted(self.acted.ruling));
     }
 
     fn report_lanes(&self) {

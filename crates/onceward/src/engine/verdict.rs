@@ -1,7 +1,27 @@
 //! What an error means for the message at hand.
 
 use onceward_core::failure::{Class, Failure};
+use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{Append, StoreError, StoreErrorKind};
+use onceward_core::{Envelope, FailureRecord};
+
+/// Longest error text that is kept, in bytes.
+const FAILURE_TEXT_BYTES_MAX: usize = 4_096;
+/// Longest error text in which values of the payload are looked for, in bytes.
+const SCRUBBED_BYTES_MAX: usize = 65_536;
+
+/// What is kept of a failure: bounded, and without what is sensitive of its message's payload.
+pub(super) fn record_of(
+    failure: &Failure,
+    envelope: &Envelope,
+    sensitivity: &Sensitivity,
+) -> FailureRecord {
+    // Cut first as well: a text may be of any length. A value that the last cut would leave a part of
+    // is gone by then.
+    let record = failure.record().cut(SCRUBBED_BYTES_MAX);
+    let record = record.scrubbed(envelope, sensitivity);
+    record.cut(FAILURE_TEXT_BYTES_MAX)
+}
 
 /// What to do after something went wrong around a message.
 #[derive(Debug)]

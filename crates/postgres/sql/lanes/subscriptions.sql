@@ -1,4 +1,4 @@
-select s.subscription, s.revision,
+select s.subscription, s.revision, s.concurrency_max,
     exists (select from onceward.pauses p
             where p.subscription = s.subscription and p.resumed_at is null) as is_paused,
     exists (select from onceward.campaigns c

@@ -1,5 +1,6 @@
 -- Conditions whose parameter is null are left out before it is prepared: an index is used only for
--- what is there. Numbers first, which indexes have; the rows of one page then.
+-- what is there. ?12 and ?13 are ?2 and ?5 where a time is asked for: its index has the two, and theirs
+-- would be walked whole. Numbers first, which indexes have, then the rows of one page.
 SELECT
     c.case_id, c.subscription, c.key, c.state, c.owner, c.due_at, c.replays, c.regressions,
     c.fingerprint, c.holds_key, c.reason, c.failure, c.failures, c.deaths, c.waits, c.age_ms,
@@ -13,8 +14,10 @@ FROM (
     FROM onceward_case
     WHERE case_id > ?1
       AND (?2 IS NULL OR subscription = ?2)
+      AND (?12 IS NULL OR +subscription = ?12)
       AND (?3 IS NULL OR case_id = ?3)
       AND (?5 IS NULL OR state IN (SELECT value FROM json_each(?5)))
+      AND (?13 IS NULL OR +state IN (SELECT value FROM json_each(?13)))
       AND (?6 IS NULL OR owner = ?6)
       AND (?7 IS NULL OR fingerprint = ?7)
       AND (?8 IS NULL OR type = ?8)

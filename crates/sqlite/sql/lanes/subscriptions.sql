@@ -1,5 +1,5 @@
 SELECT
-    s.subscription, s.revision,
+    s.subscription, s.revision, s.concurrency_max,
     EXISTS (
         SELECT 1 FROM onceward_pause AS p
         WHERE p.subscription = s.subscription AND p.resumed_at IS NULL

@@ -53,6 +53,8 @@ pub enum Defect {
     OriginalOverwritten,
     /// A case is removed while the log still has its message.
     PurgesWhatMayCome,
+    /// A subscription is removed with messages that are deferred in it.
+    RemovesWhatIsLeft,
     /// Ages go on while a subscription is paused.
     PausesCount,
     /// A deferral that is gone is not noticed.
@@ -79,7 +81,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -104,6 +106,7 @@ impl Defect {
         Self::CorrectionForgotten,
         Self::OriginalOverwritten,
         Self::PurgesWhatMayCome,
+        Self::RemovesWhatIsLeft,
         Self::PausesCount,
         Self::GoneUnseen,
         Self::CampaignsShare,

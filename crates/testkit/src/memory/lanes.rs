@@ -86,6 +86,7 @@ impl Lanes for MemoryStore {
                         .campaigns
                         .values()
                         .any(|campaign| campaign.subscription == *name && campaign.is_active()),
+                    concurrency_max: state.tables.limits.get(name).copied(),
                 })
                 .collect(),
         })

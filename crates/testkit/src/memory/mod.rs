@@ -43,6 +43,7 @@ mod journal;
 mod lanes;
 mod log;
 mod operate;
+mod registry;
 mod replay;
 mod schema;
 mod state;

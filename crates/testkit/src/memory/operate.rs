@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Correction, Deferral, DeferralKind,
-    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetPause, Standing, StoreError,
+    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetLimit, SetPause, Standing, StoreError,
     StoreErrorKind,
 };
 use onceward_core::{Spent, Timestamp};
@@ -94,6 +94,29 @@ impl Operate for MemoryStore {
         Ok(())
     }
 
+    async fn set_limit(&self, request: SetLimit<'_>) -> Result<(), StoreError> {
+        self.enter(Operation::Operate).await?;
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state();
+        known(&state, request.subscription)?;
+        let before = state.tables.limits.get(request.subscription).copied();
+        let checked = request.check(before);
+        checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
+        let subscription = request.subscription.to_owned();
+        let mut writes = vec![
+            Write::Limit(subscription, request.concurrency_max),
+            Write::Audit(AuditEntry {
+                before: limit(before),
+                after: limit(request.concurrency_max),
+                ..entry(now, request.by, "limit", request.subscription)
+            }),
+        ];
+        writes.extend(self.revise(request.subscription));
+        commit(&mut state, now, writes);
+        Ok(())
+    }
+
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
         self.enter(Operation::Operate).await?;
         let state = self.shared.state();
@@ -151,7 +174,7 @@ const fn rows_max(asked: u32) -> usize {
     }
 }
 
-fn known(state: &State, subscription: &str) -> Result<(), StoreError> {
+pub(super) fn known(state: &State, subscription: &str) -> Result<(), StoreError> {
     if state.subscriptions.contains_key(subscription) {
         return Ok(());
     }

@@ -302,6 +302,18 @@ fn case_of<'s>(state: &'s State, subscription: &str, seq: u64) -> Option<&'s Cas
     cases.find(|case| case.subscription == subscription && case.row.seq == seq)
 }
 
+/// Whether a live case of another message holds a key.
+fn is_held(state: &State, subscription: &str, key: &str, seq: u64) -> bool {
+    let mut cases = state.tables.cases.values();
+    cases.any(|case| {
+        case.subscription == subscription
+            && case.holds_key
+            && case.standing.state.is_live()
+            && case.key == key
+            && case.row.seq != seq
+    })
+}
+
 /// A message with what is known of it.
 fn candidate(state: &State, subscription: &str, row: &Row, case: Option<&Case>) -> Candidate {
     let envelope = &row.envelope;
@@ -320,6 +332,12 @@ fn candidate(state: &State, subscription: &str, row: &Row, case: Option<&Case>) 
         reason: case.map(|case| case.reason.clone()),
         is_there: true,
         has_live_case: case.is_none() && live.is_some(),
+        is_behind_case: case.is_none() && is_held(state, subscription, envelope.key(), row.seq),
+        is_given_up: case.is_none()
+            && case_of(state, subscription, row.seq).is_some_and(|case| {
+                let state = case.standing.state;
+                matches!(state, CaseState::Discarded | CaseState::Waived)
+            }),
         is_deferred: state.tables.deferrals.contains_key(&place),
         is_in_campaign: items.any(|kept| {
             kept.subscription == subscription && kept.item.seq == row.seq && kept.is_open()
@@ -417,19 +435,11 @@ fn settle(state: &mut State, campaign: &mut Campaign, now: Timestamp) {
             .tables
             .deferrals
             .get(&(campaign.subscription.clone(), seq));
-        let mut cases = state.tables.cases.values();
         let item_now = ItemNow {
             deferral: deferred.map(|deferred| deferred.kind),
             case: case.map(|case| case.standing.state),
-            is_behind_case: deferred.is_some_and(|deferred| {
-                cases.any(|held| {
-                    held.subscription == campaign.subscription
-                        && held.holds_key
-                        && held.standing.state.is_live()
-                        && held.key == deferred.key
-                        && held.row.seq < seq
-                })
-            }),
+            is_behind_case: deferred
+                .is_some_and(|deferred| is_held(state, &campaign.subscription, &deferred.key, seq)),
         };
         waiting += u64::from(item_now.is_waiting());
         let reason = case.map(|case| case.reason.clone());
@@ -542,6 +552,8 @@ fn planned(state: &State, subscription: &str, kept: &KeptItem) -> Candidate {
         reason: None,
         is_there: false,
         has_live_case: false,
+        is_behind_case: false,
+        is_given_up: false,
         is_deferred: false,
         is_in_campaign: false,
     });

@@ -87,7 +87,7 @@ impl Schema for MemoryStore {
 }
 
 /// Hands everything of a subscription to its new name; does nothing when there is none.
-fn rename(state: &mut State, former: &str, name: &str) {
+pub(super) fn rename(state: &mut State, former: &str, name: &str) {
     let Some(subscription) = state.subscriptions.remove(former) else {
         return;
     };
@@ -122,6 +122,9 @@ fn rename(state: &mut State, former: &str, name: &str) {
     }
     if let Some(revision) = tables.revisions.remove(former) {
         tables.revisions.insert(name.to_owned(), revision);
+    }
+    if let Some(limit) = tables.limits.remove(former) {
+        tables.limits.insert(name.to_owned(), limit);
     }
     for pause in &mut tables.pauses {
         if pause.subscription == former {

@@ -27,6 +27,8 @@ pub(super) struct Tables {
     pub(super) pauses: Vec<Pause>,
     /// By subscription; one without is at nought.
     pub(super) revisions: BTreeMap<String, u64>,
+    /// Operators' limits, by subscription.
+    pub(super) limits: BTreeMap<String, u16>,
     /// Rows of user code, by table and key.
     pub(super) user: BTreeMap<(String, String), String>,
     last_case: i64,
@@ -195,6 +197,8 @@ pub(super) enum Write {
     },
     /// A pause begins, or ends where one is there.
     Pause(Pause),
+    /// An operator's limit, or the end of it.
+    Limit(String, Option<u16>),
     Revise(String),
     Audit(AuditEntry),
     Accept((String, String), Claim),
@@ -254,6 +258,7 @@ impl Write {
             Self::Put(place, _) | Self::Insert(place, _) => Place::User(place.clone()),
             Self::Correct { .. }
             | Self::Purge(_)
+            | Self::Limit(..)
             | Self::Revise(_)
             | Self::Audit(_)
             | Self::Accept(..)
@@ -423,6 +428,12 @@ impl Tables {
                 }
             }
             Write::Pause(pause) => self.pause(pause),
+            Write::Limit(subscription, None) => {
+                self.limits.remove(&subscription);
+            }
+            Write::Limit(subscription, Some(max)) => {
+                self.limits.insert(subscription, max);
+            }
             Write::Revise(subscription) => *self.revisions.entry(subscription).or_default() += 1,
             Write::Audit(entry) => {
                 let audit_id = self.audit.len() as i64 + 1;

@@ -12,6 +12,7 @@ use onceward_core::store::{BacklogQuery, Retention, Schema, Status, Upkeep};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
+use super::campaigns;
 use super::checkers::{Checks, Violation};
 use super::defect::database;
 use super::handlers::subscription;
@@ -241,6 +242,11 @@ impl Machine {
                 .block_on(operator::end_pauses(&self.world, &self.store));
             self.world.set_current("-");
         }
+        if self.world.setup.has(Fault::Replay) && self.is_registered() {
+            self.world.set_current("oper");
+            self.shop.runtime.block_on(campaigns::stop_all(&self.store));
+            self.world.set_current("-");
+        }
         for slot in &mut self.slots {
             slot.starts_at_ms = slot.starts_at_ms.min(now_ms);
             if let Some(running) = &mut slot.process {
@@ -302,6 +308,16 @@ impl Machine {
             self.shop
                 .runtime
                 .block_on(operator::act(&self.world, &self.store));
+            self.world.set_current("-");
+        }
+        if self.strikes(Fault::Replay, 300, window_ms)
+            && !self.world.is_calm()
+            && self.is_registered()
+        {
+            self.world.set_current("oper");
+            self.shop
+                .runtime
+                .block_on(campaigns::act(&self.world, &self.store));
             self.world.set_current("-");
         }
         if self.strikes(Fault::Retention, 700, window_ms) && self.is_registered() {

@@ -3,6 +3,7 @@
 //!
 //! [`run`] runs a [`Setup`]; equal setups give equal runs. `scripts/simulate` runs many.
 
+mod campaigns;
 mod checkers;
 mod defect;
 mod handlers;

@@ -101,11 +101,13 @@ pub enum Fault {
     Age,
     /// Operators act on cases, on what waits for a person, on subscriptions.
     Operate,
+    /// Operators send messages out again, by campaigns.
+    Replay,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Crash,
         Self::Linger,
         Self::Pause,
@@ -121,6 +123,7 @@ impl Fault {
         Self::Absence,
         Self::Age,
         Self::Operate,
+        Self::Replay,
     ];
 
     /// The name used on the command line.
@@ -142,6 +145,7 @@ impl Fault {
             Self::Absence => "absence",
             Self::Age => "age",
             Self::Operate => "operate",
+            Self::Replay => "replay",
         }
     }
 }
@@ -278,7 +282,7 @@ impl Setup {
         let share = rng.u32(2..9);
         // What came later is drawn apart, so that a seed's other choices are what they were
         // without it.
-        let later = [Fault::Age, Fault::Operate];
+        let later = [Fault::Age, Fault::Operate, Fault::Replay];
         let drawn = Fault::ALL
             .into_iter()
             .filter(|fault| !later.contains(fault));
@@ -290,6 +294,10 @@ impl Setup {
         let mut operate = Rng::with_seed(seed ^ 0x0b5e_7a7e);
         if operate.u32(..8) < 5 {
             faults.push(Fault::Operate);
+        }
+        let mut replay = Rng::with_seed(seed ^ 0x4e91_a700);
+        if replay.u32(..8) < 4 {
+            faults.push(Fault::Replay);
         }
         Self {
             seed,

@@ -395,6 +395,11 @@ impl Operate for SimStore {
             .await
     }
 
+    async fn set_limit(&self, request: SetLimit<'_>) -> Result<(), StoreError> {
+        self.through("set_limit", self.inner.set_limit(request))
+            .await
+    }
+
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
         self.through("history", self.inner.history(query)).await
     }
@@ -428,6 +433,16 @@ impl Replay for SimStore {
     async fn step_campaign(&self, request: StepCampaign) -> Result<Stepped, StoreError> {
         self.through("step_campaign", self.inner.step_campaign(request))
             .await
+    }
+}
+
+impl Registry for SimStore {
+    async fn rename(&self, request: Rename<'_>) -> Result<(), StoreError> {
+        self.through("rename", self.inner.rename(request)).await
+    }
+
+    async fn remove(&self, request: Remove<'_>) -> Result<Removed, StoreError> {
+        self.through("remove", self.inner.remove(request)).await
     }
 }
 

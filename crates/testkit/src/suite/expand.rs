@@ -137,6 +137,7 @@ macro_rules! store_suite_cases {
                 a_correction_may_be_binary
                 a_correction_that_is_refused_leaves_no_trace
                 a_case_goes_when_nothing_can_need_it
+                a_limit_is_seen_and_ends
             }
             operate_subscriptions {
                 what_waits_for_a_person_is_due_again
@@ -171,6 +172,11 @@ macro_rules! store_suite_cases {
                 a_resend_comes_under_the_first_generation
                 what_is_to_go_out_stays_in_the_log
                 a_campaign_goes_along_with_a_new_name
+            }
+            registry {
+                a_new_name_takes_everything_along
+                a_subscription_ends_and_repeats_nothing
+                what_is_left_keeps_a_subscription
             }
             acceptance {
                 the_first_does_the_work_and_the_next_gets_the_answer

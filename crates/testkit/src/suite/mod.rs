@@ -29,6 +29,7 @@ pub mod log_interleaved;
 pub mod operate;
 pub mod operate_corrections;
 pub mod operate_subscriptions;
+pub mod registry;
 pub mod replay;
 pub mod replay_log;
 pub mod schema;
@@ -42,8 +43,8 @@ pub mod versions;
 mod seams {
     pub(super) use onceward_core::store::{
         Acceptance as _, Append as _, Cases as _, Deferrals as _, Effects as _, Lanes as _,
-        Log as _, Operate as _, Replay as _, Schema as _, Status as _, Time as _, Upkeep as _,
-        Versions as _,
+        Log as _, Operate as _, Registry as _, Replay as _, Schema as _, Status as _, Time as _,
+        Upkeep as _, Versions as _,
     };
 }
 

@@ -266,3 +266,52 @@ pub async fn a_case_goes_when_nothing_can_need_it<F: Fixture>(fixture: &F) -> Ca
     assert_refused(ended, refused, "removing what is gone")?;
     Ok(())
 }
+
+/// Seen in the survey, with the revision raised, by every process; with a new name too.
+pub async fn a_limit_is_seen_and_ends<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    register(store, SUB).await?;
+    let limit = async |store: &F::Store, concurrency_max, why| {
+        let request = onceward_core::store::SetLimit {
+            subscription: SUB,
+            concurrency_max,
+            by: Actor { who: "ada", why },
+        };
+        store.set_limit(request).await
+    };
+    let why = Some("the carrier asks");
+    let before = state_of(store, SUB).await?;
+    assert_eq!(before.concurrency_max, None);
+    let refused = StoreErrorKind::Refused;
+    let ended = limit(store, Some(2), None).await;
+    assert_refused(ended, refused, "a limit without a reason")?;
+    let ended = limit(store, Some(0), why).await;
+    assert_refused(ended, refused, "a limit under which nothing runs")?;
+    let ended = limit(store, None, why).await;
+    assert_refused(ended, StoreErrorKind::Moved, "ending no limit")?;
+    assert_eq!(state_of(store, SUB).await?, before, "nothing was changed");
+    limit(store, Some(2), why).await?;
+    let second = fixture.second().await;
+    let limited = state_of(&second, SUB).await?;
+    assert_eq!(limited.concurrency_max, Some(2));
+    assert!(limited.revision > before.revision);
+    let ended = limit(&second, Some(2), why).await;
+    assert_refused(ended, StoreErrorKind::Moved, "the same limit again")?;
+    limit(&second, Some(3), why).await?;
+    limit(&second, None, None).await?;
+    assert_eq!(state_of(store, SUB).await?.concurrency_max, None);
+    let accounts: Vec<(String, String)> = all_history(store)
+        .await?
+        .into_iter()
+        .filter(|entry| entry.action == "limit")
+        .map(|entry| (entry.before, entry.after))
+        .collect();
+    let value = |max: Option<u16>| serde_json::json!({ "concurrency_max": max });
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text);
+    let steps = [(None, Some(2)), (Some(2), Some(3)), (Some(3), None)];
+    assert_eq!(accounts.len(), steps.len());
+    for ((before, after), (from, to)) in accounts.iter().zip(steps) {
+        assert_eq!((read(before)?, read(after)?), (value(from), value(to)));
+    }
+    Ok(())
+}

@@ -36,6 +36,7 @@ pub(super) async fn list<S: Cases>(
     let states = args.filter.states();
     let query = args.filter.query(&states, args.after, args.limit);
     let cases = opened.check(opened.store.cases(query).await)?;
+    let old = surroundings.old_cases(opened).await?;
     if output.is_json() {
         let now = now();
         let items = cases.iter().map(|case| {
@@ -48,7 +49,10 @@ pub(super) async fn list<S: Cases>(
             view.json()
         });
         let items: Vec<Value> = items.collect();
-        return output.json(&json!({ "cases": items }));
+        return output.json(&json!({ "cases": items, "past_retention": old }));
+    }
+    if let Some(old) = old {
+        output.say(&old.words());
     }
     if cases.is_empty() {
         output.say("no cases");

@@ -136,6 +136,7 @@ async fn daemon<S: Store>(
     let tidying = tokio::spawn(upkeep::run(
         opened.store.clone(),
         config.retention,
+        config.cases_ms,
         closing.clone(),
     ));
     if let Err(error) = say_ready(output, opened.url, address) {

@@ -30,12 +30,13 @@ fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
     let case = facts.cases.get(&place).filter(|case| !case.is_replayed());
     let deferral = facts.deferrals.get(&place);
     let recorded = facts.done.get(&(role, identity(role, &message.row)));
-    let is_waiting =
-        deferral.is_some() && (role == Role::Mail || is_copy(facts, role, seq, message));
+    let is_waiting = deferral.is_some_and(|deferral| {
+        role == Role::Mail || deferral.is_replayed || is_copy(facts, role, seq, message)
+    });
     let end = match (case, recorded, facts.delivered.get(&place), deferral) {
         (Some(case), ..) => case.reason.clone(),
-        // Another message of its operation is done, or it was handed on before: it waits for its
-        // turn all the same.
+        // Another message of its operation is done, it was handed on before, or it goes out again: it
+        // waits for its turn all the same.
         _ if is_waiting && is_held(facts, role, seq, message) => "held".to_owned(),
         (_, Some(Ending::Done), ..) | (_, _, Some(Outcome::Done), _) => "done".to_owned(),
         (_, Some(Ending::Superseded), ..) => "superseded".to_owned(),

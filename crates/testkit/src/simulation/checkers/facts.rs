@@ -27,6 +27,8 @@ pub(super) struct Deferral {
     pub(super) spent: Spent,
     /// When the message was first deferred, as the first write said.
     pub(super) first_at: Timestamp,
+    /// A campaign put it there, of a message that was done.
+    pub(super) is_replayed: bool,
 }
 
 /// A case.
@@ -441,6 +443,7 @@ impl Facts {
                 kind,
                 spent,
                 first_at,
+                failure,
                 ..
             } => {
                 let Some(role) = role(subscription) else {
@@ -451,6 +454,7 @@ impl Facts {
                     kind: *kind,
                     spent: *spent,
                     first_at: before.map_or(*first_at, |before| before.first_at),
+                    is_replayed: failure.as_deref() == Some("operator replayed"),
                 };
                 self.deferrals.insert((role, *seq), deferral);
                 self.refresh(role, *seq);

@@ -1,0 +1,1 @@
+SELECT concurrency_max FROM onceward_subscription WHERE subscription = ?1

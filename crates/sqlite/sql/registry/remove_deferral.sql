@@ -1,0 +1,1 @@
+DELETE FROM onceward_deferral WHERE subscription = ?1

@@ -1,0 +1,1 @@
+DELETE FROM onceward_lane WHERE subscription = ?1

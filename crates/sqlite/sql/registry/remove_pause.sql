@@ -1,0 +1,1 @@
+DELETE FROM onceward_pause WHERE subscription = ?1

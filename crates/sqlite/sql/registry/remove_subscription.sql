@@ -1,0 +1,1 @@
+DELETE FROM onceward_subscription WHERE subscription = ?1
