@@ -261,3 +261,7 @@ fn retention_line(tidied: Option<&(Timestamp, UpkeepReport)>) -> String {
     }
     line
 }
+
+#[cfg(test)]
+#[path = "backlog_tests.rs"]
+mod tests;
