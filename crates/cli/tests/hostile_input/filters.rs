@@ -43,7 +43,7 @@ on_both_stores! {
             }
             let args = ["quarantine", "list", "--json", "--subscription", text];
             let ran = place.run(&args).ended(0);
-            assert_eq!(ran.json(), serde_json::json!({ "cases": [] }), "{text}");
+            assert_eq!(ran.json()["cases"], serde_json::json!([]), "{text}");
         }
         for args in [
             &["quarantine", "show", "1 OR 1=1"][..],
