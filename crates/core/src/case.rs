@@ -268,6 +268,9 @@ pub enum Refusal {
         "the id of a correction is a new one of 1 to {ID_BYTES_MAX} bytes without control characters"
     )]
     BadId,
+    /// Whoever plans something does not approve it.
+    #[error("it is approved by somebody else than who planned it")]
+    OwnApproval,
     /// A subscription of that name is there.
     #[error("there is a subscription of that name")]
     NameTaken,
@@ -292,9 +295,6 @@ pub enum Refusal {
     /// A limit under which nothing runs.
     #[error("a limit is at least 1: to start nothing, pause")]
     BadLimit,
-    /// Whoever plans something does not approve it.
-    #[error("it is approved by somebody else than who planned it")]
-    OwnApproval,
     /// A name that cannot be kept.
     #[error("a name has 1 to {WHO_BYTES_MAX} bytes and no control characters")]
     BadName,

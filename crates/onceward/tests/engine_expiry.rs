@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{effects, options, sqlite, until};
+use onceward::core::case::{Actor, CaseAction};
 use onceward::core::contract::FaultKind;
 use onceward::core::expiry::Expired;
 use onceward::core::hold::HoldLimits;
 use onceward::core::store::{
-    Case, CaseQuery, Cases, HeldQuery, MessageState, OperationQuery, Status,
+    ActOnCase, Case, CaseQuery, Cases, HeldQuery, MessageState, Operate, OperationQuery, Status,
 };
 use onceward::core::{Ending, Timestamp};
 use onceward::sqlite::Sqlite;
@@ -152,8 +153,21 @@ async fn what_is_over_becomes_a_case_where_that_was_said() {
         !cases(&store).await.is_empty()
     })
     .await;
-    assert_eq!(cases(&store).await[0].reason, "expired");
+    let case = cases(&store).await.remove(0);
+    assert_eq!(case.reason, "expired");
     until_done(&store, &["m2"]).await;
+    // Who releases it although it is over means it.
+    let release = ActOnCase {
+        case_id: case.case_id,
+        action: CaseAction::Release,
+        expected: None,
+        by: Actor {
+            who: "kim",
+            why: Some("better late than never"),
+        },
+    };
+    store.act_on_case(release).await.unwrap();
+    until_done(&store, &["m2", "m1"]).await;
     stop(engine).await;
 }
 

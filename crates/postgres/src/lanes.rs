@@ -304,10 +304,10 @@ fn read_subscription(row: &PgRow) -> Result<SubscriptionState, sqlx::Error> {
         subscription: row.try_get("subscription")?,
         revision: row.try_get::<i64, _>("revision")? as u64,
         is_paused: row.try_get("is_paused")?,
+        has_campaign: row.try_get("has_campaign")?,
         concurrency_max: row
             .try_get::<Option<i32>, _>("concurrency_max")?
             .map(|max| max as u16),
-        has_campaign: row.try_get("has_campaign")?,
     })
 }
 

@@ -371,8 +371,8 @@ fn subscription_state(row: &SqliteRow) -> Result<SubscriptionState, sqlx::Error>
         subscription: row.try_get("subscription")?,
         revision: unsigned(row.try_get("revision")?),
         is_paused: row.try_get("is_paused")?,
-        concurrency_max: row.try_get("concurrency_max")?,
         has_campaign: row.try_get("has_campaign")?,
+        concurrency_max: row.try_get("concurrency_max")?,
     })
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use onceward::Gaps;
 use onceward_testkit::memory;
 use onceward_testkit::simulation::{Defect, EndState, Fault, Role, Setup, run};
 
@@ -95,6 +96,8 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::RerunsOutsideLedger | Defect::HalfApplies => &["one-effect"],
         Defect::HandsOverEarly => &["fence"],
         Defect::ClaimsByOwnClock => &["lease"],
+        Defect::ForgetsVersions => &["versions"],
+        Defect::ForgetsEarlier => &["liveness"],
         Defect::Store(memory::Defect::NoFence) => &["fence"],
         Defect::Store(memory::Defect::LedgerWithoutSubscription) => {
             &["final-state", "liveness", "position", "key-order"]
@@ -130,6 +133,9 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
             // It shows only where something is read again later than the ledger remembers.
             setup.faults = vec![Fault::Retention, Fault::Absence, Fault::Crash, Fault::Pause];
         }
+        if matches!(defect, Defect::ForgetsVersions | Defect::ForgetsEarlier) {
+            setup = setup.with_versions(Gaps::Wait);
+        }
         match run(&setup).violation {
             Some(violation) if checkers.contains(&violation.checker) => return Ok(()),
             Some(violation) => others.extend([violation.checker]),
@@ -161,6 +167,35 @@ fn defects_of_the_commit_are_noticed() {
         Defect::Store(memory::Defect::DropCommits),
         Defect::Store(memory::Defect::LedgerWithoutSubscription),
     ]);
+}
+
+#[test]
+fn seeds_pass_with_versions_whose_gaps_wait() {
+    pass_setups(
+        (0..25).map(|seed| Setup::of(seed).with_versions(Gaps::Wait)),
+        true,
+    );
+    pass_setups(
+        (25..40).map(|seed| Setup::of(seed).with_versions(Gaps::Wait)),
+        false,
+    );
+}
+
+#[test]
+fn seeds_pass_with_versions_whose_gaps_pass() {
+    pass_setups(
+        (40..55).map(|seed| Setup::of(seed).with_versions(Gaps::Pass)),
+        true,
+    );
+    pass_setups(
+        (55..65).map(|seed| Setup::of(seed).with_versions(Gaps::Pass)),
+        false,
+    );
+}
+
+#[test]
+fn defects_of_versions_are_noticed() {
+    notices(&[Defect::ForgetsVersions, Defect::ForgetsEarlier]);
 }
 
 #[test]

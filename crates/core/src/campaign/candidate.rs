@@ -33,6 +33,8 @@ pub struct Candidate {
     pub has_live_case: bool,
     /// It is not from a case, and one that is live holds its key.
     pub is_behind_case: bool,
+    /// It is not from a case, and the one that it had was discarded or waived.
+    pub is_given_up: bool,
     /// It is deferred.
     pub is_deferred: bool,
     /// Another campaign has it.
@@ -115,6 +117,7 @@ impl Bench<'_> {
             is_deferred: candidate.is_deferred,
             has_live_case: candidate.has_live_case,
             is_behind_case: candidate.is_behind_case,
+            is_given_up: candidate.is_given_up,
             is_there: candidate.is_there,
             is_known,
             age_ms: u64::try_from(age_ms).unwrap_or(0),

@@ -23,6 +23,8 @@ pub enum Finding {
     NeverTwice,
     /// Neither the log nor a case has it any more.
     Gone,
+    /// It is to come from the log, and somebody had given it up: its case was discarded or waived.
+    GivenUp,
     /// Older than what the ledger remembers, and unknown there: its effect may happen twice.
     Forgotten,
     /// The subscription has come past it and the ledger does not have it: it would have its effect
@@ -47,13 +49,14 @@ pub enum Weight {
 
 impl Finding {
     /// All of them, the weightiest first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::TypeNotTaken,
         Self::InCampaign,
         Self::InFlight,
         Self::BehindCase,
         Self::NeverTwice,
         Self::Gone,
+        Self::GivenUp,
         Self::Forgotten,
         Self::NotDone,
         Self::Overtaken,
@@ -70,6 +73,7 @@ impl Finding {
             Self::BehindCase => "behind-case",
             Self::NeverTwice => "never-twice",
             Self::Gone => "gone",
+            Self::GivenUp => "given-up",
             Self::Forgotten => "forgotten",
             Self::NotDone => "not-done",
             Self::Overtaken => "overtaken",
@@ -93,6 +97,7 @@ impl Finding {
             Self::BehindCase => "an open case holds its key",
             Self::NeverTwice => "it was to be tried at most once, and was",
             Self::Gone => "neither the log nor a case has it any more",
+            Self::GivenUp => "its case was discarded or waived",
             Self::Forgotten => "older than the ledger's memory and unknown there",
             Self::NotDone => "the ledger does not have it: its effect would be the first",
             Self::Overtaken => "a later message of its key is done",
@@ -110,7 +115,7 @@ impl Finding {
             | Self::BehindCase
             | Self::NeverTwice
             | Self::Gone => Weight::Refuses,
-            Self::Forgotten | Self::NotDone | Self::Overtaken => Weight::Asks,
+            Self::GivenUp | Self::Forgotten | Self::NotDone | Self::Overtaken => Weight::Asks,
             Self::DoneAlready => Weight::Tells,
         }
     }
@@ -143,6 +148,8 @@ pub struct Facts {
     pub has_live_case: bool,
     /// It is not from a case, and one that is live holds its key.
     pub is_behind_case: bool,
+    /// It is not from a case, and the one that it had was discarded or waived.
+    pub is_given_up: bool,
     /// The log or a case still has it.
     pub is_there: bool,
     /// The ledger has its effect, under the generation of the first run.
@@ -186,6 +193,7 @@ pub fn preflight(
         (Finding::BehindCase, facts.is_behind_case),
         (Finding::NeverTwice, facts.is_at_most_once_case),
         (Finding::Gone, !facts.is_there),
+        (Finding::GivenUp, facts.is_given_up),
         (Finding::Forgotten, is_unknown && is_old),
         (Finding::NotDone, is_unknown && !is_old),
         // What is done has no effect any more, whatever came later.

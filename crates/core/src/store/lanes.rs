@@ -72,11 +72,11 @@ pub struct SubscriptionState {
     pub revision: u64,
     /// Whether it is paused.
     pub is_paused: bool,
+    /// Whether a replay campaign of it is to be driven on.
+    pub has_campaign: bool,
     /// Batches that may run at once in one process, where an operator said that it be fewer than
     /// declared.
     pub concurrency_max: Option<u16>,
-    /// Whether a replay campaign of it is to be driven on.
-    pub has_campaign: bool,
 }
 
 /// Members and lanes at one moment.

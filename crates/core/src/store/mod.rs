@@ -178,8 +178,8 @@ pub trait Store:
     + Deferrals
     + Cases
     + Operate
-    + Replay
     + Registry
+    + Replay
     + Acceptance
     + Status
     + Upkeep
@@ -196,8 +196,8 @@ impl<S> Store for S where
         + Deferrals
         + Cases
         + Operate
-        + Replay
         + Registry
+        + Replay
         + Acceptance
         + Status
         + Upkeep

@@ -305,7 +305,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
     fn is_over(&self, at: usize) -> Option<Timestamp> {
         let is_claimed = self.runtime().contract.semantics == Semantics::AtMostOnce;
         let now = self.now.filter(|_| !is_claimed)?;
-        let over_at = self.executor.over_at(&self.works[at].row)?;
+        let over_at = self.executor.over_at(&self.works[at])?;
         (now >= over_at).then_some(over_at)
     }
 
@@ -335,7 +335,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         let (draft, outgoing) = (&mut self.draft, &mut cx.outgoing);
         let fate = executor.expire(work, over_at, fits, draft, outgoing);
         if fits {
-            self.versions.applied(&work.row);
+            self.versions.applied(work);
         }
         self.put_down(at, fate);
         Ok(at + 1)
@@ -354,7 +354,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                     || self.blocked.holds(self.executor.key_of(work), &work.row)
                     || ahead.course(work) != Course::Apply
                     || self.is_over(*i).is_some();
-                ahead.applied(&work.row);
+                ahead.applied(work);
                 is_over
             })
             .unwrap_or(self.piece.range.end);
@@ -386,7 +386,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
 
     fn succeed(&mut self, index: usize, ending: Ending, reply: Reply) {
         let work = &self.works[index];
-        self.versions.applied(&work.row);
+        self.versions.applied(work);
         // At most once, the row was written before.
         if self.runtime().contract.semantics == Semantics::EffectOnce {
             let entry = self.executor.entry(work, ending, reply);

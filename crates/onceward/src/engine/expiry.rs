@@ -3,17 +3,22 @@
 use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::expiry::{EXPIRED, Expired, expired, handed_over, over_at};
 use onceward_core::store::{Begin, End, Settle, Store, StoreError};
-use onceward_core::{Ending, Envelope, Row, Timestamp};
+use onceward_core::{Ending, Envelope, FailureRecord, Timestamp};
 
 use super::execute::{Executor, Stop, deferred_of, rejection_of};
 use super::tally::Draft;
 
 impl<S: Store> Executor<S> {
-    /// When a message is over, if it ever is and it was said what follows.
-    pub(super) fn over_at(&self, row: &Row) -> Option<Timestamp> {
-        if self.runtime.contract.expired == Expired::Keep {
+    /// When a message is over, if it ever is and it was said what follows. One that somebody runs
+    /// again, or released although it was over, is not.
+    pub(super) fn over_at(&self, work: &Work) -> Option<Timestamp> {
+        let is_over = |failure: &FailureRecord| failure.code == EXPIRED;
+        let is_let_through = work.is_released && work.failure.as_ref().is_some_and(is_over);
+        let is_kept = self.runtime.contract.expired == Expired::Keep;
+        if is_kept || is_let_through || work.generation > 0 {
             return None;
         }
+        let row = &work.row;
         let useful_for_ms = self.runtime.useful_for.get(&row.envelope.message_type);
         over_at(row, useful_for_ms.copied())
     }
@@ -24,7 +29,7 @@ impl<S: Store> Executor<S> {
         tx: &mut S::Tx,
         works: &[Work],
     ) -> Result<Option<Timestamp>, StoreError> {
-        if works.iter().all(|work| self.over_at(&work.row).is_none()) {
+        if works.iter().all(|work| self.over_at(work).is_none()) {
             return Ok(None);
         }
         self.store.time(tx).await.map(Some)
@@ -60,7 +65,7 @@ impl<S: Store> Executor<S> {
     /// Ends a message by itself if it is over: before the other side is asked, or before it is
     /// claimed.
     pub(super) async fn end_if_over(&self, work: &Work, fits: bool) -> Result<Option<Fate>, Stop> {
-        let Some(over_at) = self.over_at(&work.row) else {
+        let Some(over_at) = self.over_at(work) else {
             return Ok(None);
         };
         let ending = async {

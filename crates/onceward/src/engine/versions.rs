@@ -7,7 +7,7 @@ use onceward_core::store::{
     Begin, Deferral, DeferralKind, End, LastVersions, Settle, Store, StoreError,
 };
 use onceward_core::version::{
-    Aggregate, Course, VERSION_GAP, VersionKey, VersionPolicy, Waited, backward, gap,
+    Aggregate, Course, Gaps, VERSION_GAP, VersionKey, VersionPolicy, Waited, backward, gap,
 };
 use onceward_core::{Ending, Failure, LedgerEntry, Row, Spent};
 
@@ -18,7 +18,6 @@ use super::tally::Draft;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
     policy: Option<VersionPolicy>,
-    generation: u32,
     in_ledger: BTreeMap<VersionKey, i64>,
     last: BTreeMap<VersionKey, i64>,
 }
@@ -27,9 +26,13 @@ impl Versions {
     /// What is to be done with a message.
     pub(super) fn course(&self, work: &Work) -> Course {
         let version = work.row.envelope.aggregate_version;
-        let (Some(policy), Some(version)) = (self.policy, version) else {
+        let (Some(mut policy), Some(version)) = (self.policy, version) else {
             return Course::Apply;
         };
+        if work.generation > 0 {
+            // A rerun is of a selection, which nothing completes.
+            policy.gaps = Gaps::Pass;
+        }
         let is_gap = |code: &str| code == VERSION_GAP;
         let waited = Waited {
             age_ms: work.spent.age_ms,
@@ -37,14 +40,14 @@ impl Versions {
             is_let_through: work.is_released
                 && work.failure.as_ref().is_some_and(|f| is_gap(&f.code)),
         };
-        let key = VersionKey::of(&work.row, self.generation);
+        let key = VersionKey::of(&work.row, work.generation);
         policy.course(self.last.get(&key).copied(), version, waited)
     }
 
     /// A message was dealt with.
-    pub(super) fn applied(&mut self, row: &Row) {
-        if let (Some(_), Some(version)) = (self.policy, row.envelope.aggregate_version) {
-            let key = VersionKey::of(row, self.generation);
+    pub(super) fn applied(&mut self, work: &Work) {
+        if let (Some(_), Some(version)) = (self.policy, work.row.envelope.aggregate_version) {
+            let key = VersionKey::of(&work.row, work.generation);
             raise(&mut self.last, key, version);
         }
     }
@@ -87,19 +90,16 @@ impl<S: Store> Executor<S> {
         tx: &mut S::Tx,
         works: impl Iterator<Item = &Work>,
     ) -> Result<Versions, StoreError> {
-        let generation = 0;
         let mut versions = Versions {
             policy: self.runtime.contract.versions,
-            generation,
             ..Versions::default()
         };
         if versions.policy.is_none() {
             return Ok(versions);
         }
-        let rows = works.map(|work| &*work.row);
-        let with_version = rows.filter(|row| row.envelope.aggregate_version.is_some());
+        let with_version = works.filter(|work| work.row.envelope.aggregate_version.is_some());
         let mut keys: Vec<VersionKey> = with_version
-            .map(|row| VersionKey::of(row, generation))
+            .map(|work| VersionKey::of(&work.row, work.generation))
             .collect();
         keys.sort_unstable();
         keys.dedup();

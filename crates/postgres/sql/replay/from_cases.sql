@@ -1,6 +1,7 @@
 select c.seq, c.key, c.id, coalesce(c.source, (select source from onceward.meta)) as source, c.type,
     coalesce(c.operationid, c.id) as operation, onceward.micros(c.recorded_at) as recorded_at,
     c.case_id, c.reason, true as is_there, false as has_live_case, false as is_behind_case,
+    false as is_given_up,
     exists (select from onceward.deferrals d
             where d.subscription = c.subscription and d.seq = c.seq) as is_deferred,
     exists (select from onceward.campaign_items i

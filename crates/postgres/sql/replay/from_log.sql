@@ -11,6 +11,9 @@ select o.seq, coalesce(o.partitionkey, o.aggregateid) as key, o.id,
         select h.key from onceward.cases h
         where h.subscription = $1::text and h.holds_key
           and h.state in ('open', 'acknowledged', 'corrected')) as is_behind_case,
+    exists (select from onceward.cases c
+            where c.subscription = $1::text and c.seq = o.seq
+              and c.state in ('discarded', 'waived')) as is_given_up,
     exists (select from onceward.deferrals d
             where d.subscription = $1::text and d.seq = o.seq) as is_deferred,
     exists (select from onceward.campaign_items i

@@ -9,6 +9,7 @@ select i.seq, i.key, i.id, i.type, i.finding, i.case_id,
         where h.subscription = (
             select m.subscription from onceward.campaigns m where m.campaign_id = $1::bigint)
           and h.holds_key and h.state in ('open', 'acknowledged', 'corrected')) as is_behind_case,
+    i.case_id is null and coalesce(c.state in ('discarded', 'waived'), false) as is_given_up,
     exists (select from onceward.deferrals d
             where d.subscription = i.subscription and d.seq = i.seq) as is_deferred,
     false as is_in_campaign

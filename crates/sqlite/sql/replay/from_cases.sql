@@ -3,6 +3,7 @@ SELECT
     coalesce(c.source, (SELECT source FROM onceward_meta)) AS source, c.type,
     coalesce(c.operationid, c.id) AS operation, c.recorded_at, c.case_id, c.reason,
     1 AS is_there, 0 AS has_live_case, 0 AS is_behind_case,
+    0 AS is_given_up,
     EXISTS (SELECT 1 FROM onceward_deferral AS d
             WHERE d.subscription = c.subscription AND d.seq = c.seq) AS is_deferred,
     EXISTS (SELECT 1 FROM onceward_campaign_item AS i

@@ -11,6 +11,9 @@ SELECT
         SELECT h.key FROM onceward_case AS h
         WHERE h.subscription = ?1 AND h.holds_key = 1
           AND h.state IN ('open', 'acknowledged', 'corrected')) AS is_behind_case,
+    EXISTS (SELECT 1 FROM onceward_case AS c
+            WHERE c.subscription = ?1 AND c.seq = o.seq
+              AND c.state IN ('discarded', 'waived')) AS is_given_up,
     EXISTS (SELECT 1 FROM onceward_deferral AS d
             WHERE d.subscription = ?1 AND d.seq = o.seq) AS is_deferred,
     EXISTS (SELECT 1 FROM onceward_campaign_item AS i

@@ -10,6 +10,7 @@ SELECT
         WHERE h.subscription = (
             SELECT m.subscription FROM onceward_campaign AS m WHERE m.campaign_id = ?1)
           AND h.holds_key = 1 AND h.state IN ('open', 'acknowledged', 'corrected')) AS is_behind_case,
+    i.case_id IS NULL AND coalesce(c.state IN ('discarded', 'waived'), 0) AS is_given_up,
     EXISTS (SELECT 1 FROM onceward_deferral AS d
             WHERE d.subscription = i.subscription AND d.seq = i.seq) AS is_deferred,
     0 AS is_in_campaign

@@ -177,6 +177,7 @@ pub(super) fn read_candidate(row: &SqliteRow) -> Result<Candidate, sqlx::Error> 
         is_there: row.try_get("is_there")?,
         has_live_case: row.try_get("has_live_case")?,
         is_behind_case: row.try_get("is_behind_case")?,
+        is_given_up: row.try_get("is_given_up")?,
         is_deferred: row.try_get("is_deferred")?,
         is_in_campaign: row.try_get("is_in_campaign")?,
     })

@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use onceward::Gaps;
 use onceward_testkit::simulation::{Defect, Fault, Role, Setup, run, shrink};
 
 const HELP: &str = "\
@@ -31,6 +32,7 @@ Changes to what a seed stands for:
   --subscriptions A,B  only these: ship, stats, carrier, mail, notice, pay, track
   --faults A,B         only these, or none: crash, linger, pause, lost, refuse, hang, clock, churn,
                        handler, kill, retention, producer, absence
+  --versions WORD      messages carry versions; gaps \"pass\" or \"wait\"
   --defect NAME        with something wrong on purpose
 ";
 
@@ -46,6 +48,14 @@ struct Options {
     has_trace: bool,
     has_shrink: bool,
     changes: Vec<(String, String)>,
+}
+
+fn gaps(word: &str) -> Result<Gaps, String> {
+    match word {
+        "pass" => Ok(Gaps::Pass),
+        "wait" => Ok(Gaps::Wait),
+        _ => Err(format!("gaps pass or wait, and not {word:?}")),
+    }
 }
 
 fn number<T: FromStr>(name: &str, text: Option<String>) -> Result<T, String> {
@@ -73,7 +83,8 @@ fn options() -> Result<Option<Options>, String> {
             "--trace" => options.has_trace = true,
             "--shrink" => options.has_shrink = true,
             "--single" => options.changes.push((name, String::new())),
-            "--messages" | "--processes" | "--subscriptions" | "--faults" | "--defect" => {
+            "--messages" | "--processes" | "--subscriptions" | "--faults" | "--versions"
+            | "--defect" => {
                 let value = arguments.next();
                 let value = value.ok_or_else(|| format!("{name} needs a value"))?;
                 options.changes.push((name, value));
@@ -100,6 +111,7 @@ fn setup(seed: u64, changes: &[(String, String)]) -> Result<Setup, String> {
             "--processes" => setup.processes = number(name, Some(value.clone()))?,
             "--subscriptions" => setup.roles = list::<Role>(value)?,
             "--faults" => setup.faults = list::<Fault>(value)?,
+            "--versions" => setup.versions = Some(gaps(value)?),
             _ => setup.defect = Some(Defect::from_str(value)?),
         }
     }

@@ -333,6 +333,11 @@ fn candidate(state: &State, subscription: &str, row: &Row, case: Option<&Case>) 
         is_there: true,
         has_live_case: case.is_none() && live.is_some(),
         is_behind_case: case.is_none() && is_held(state, subscription, envelope.key(), row.seq),
+        is_given_up: case.is_none()
+            && case_of(state, subscription, row.seq).is_some_and(|case| {
+                let state = case.standing.state;
+                matches!(state, CaseState::Discarded | CaseState::Waived)
+            }),
         is_deferred: state.tables.deferrals.contains_key(&place),
         is_in_campaign: items.any(|kept| {
             kept.subscription == subscription && kept.item.seq == row.seq && kept.is_open()
@@ -548,6 +553,7 @@ fn planned(state: &State, subscription: &str, kept: &KeptItem) -> Candidate {
         is_there: false,
         has_live_case: false,
         is_behind_case: false,
+        is_given_up: false,
         is_deferred: false,
         is_in_campaign: false,
     });

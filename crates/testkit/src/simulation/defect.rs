@@ -38,6 +38,10 @@ pub enum Defect {
     ClaimsByOwnClock,
     /// A process that stops hands its lanes back as if all it had read were done.
     DropsBuffer,
+    /// The last versions of aggregates are not known.
+    ForgetsVersions,
+    /// What a message over a gap waits for is not found among what is deferred.
+    ForgetsEarlier,
     /// The store is wrong.
     Store(memory::Defect),
 }
@@ -57,6 +61,8 @@ impl Defect {
             Self::HandsOverEarly,
             Self::ClaimsByOwnClock,
             Self::DropsBuffer,
+            Self::ForgetsVersions,
+            Self::ForgetsEarlier,
         ];
         own.into_iter()
             .chain(memory::Defect::ALL.into_iter().map(Self::Store))
@@ -129,6 +135,18 @@ impl SimStore {
             return Vec::new();
         }
         held
+    }
+
+    pub(super) fn forget_versions(&self, last: &mut [Option<i64>]) {
+        if self.is(Defect::ForgetsVersions) {
+            last.fill(None);
+        }
+    }
+
+    pub(super) fn forget_earlier(&self, is_of_versions: bool, rows: &mut Vec<DeferredRow>) {
+        if is_of_versions && self.is(Defect::ForgetsEarlier) {
+            rows.clear();
+        }
     }
 
     pub(super) fn forget_count(&self, row: &mut DeferredRow) {

@@ -48,6 +48,10 @@ pub(super) fn subscription(
         .timeout_ms(setup.timeout_ms)
         .batch_max(if setup.coalesce { 20 } else { 1 })
         .start(Start::Earliest);
+    let subscription = match setup.version_policy() {
+        Some(policy) => subscription.versions(policy),
+        None => subscription,
+    };
     match setup.holds_key(role) {
         true => subscription.on_poison(onceward::OnPoison::HoldKey),
         false => subscription.on_poison(onceward::OnPoison::Skip),

@@ -1,5 +1,6 @@
 //! Those who send: concurrent transactions, late commits, aborted ones, the same again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ struct Request {
     is_pay: bool,
     id: String,
     operation: Option<String>,
+    /// Version of its key's aggregate, where versions are checked.
+    version: Option<i64>,
     body: Body,
 }
 
@@ -63,6 +66,7 @@ fn requests(setup: &Setup) -> Vec<Request> {
             is_pay,
             id: format!("m{copy}"),
             operation: is_pay.then(|| format!("op{copy}")),
+            version: None,
             body,
         };
         let same = requests.iter().rfind(|r| r.is_pay == is_pay);
@@ -84,7 +88,25 @@ fn requests(setup: &Setup) -> Vec<Request> {
         requests.push(request);
     }
     requests.sort_by_key(|request| request.at_ms);
+    if setup.versions.is_some() {
+        give_versions(&mut requests);
+    }
     requests
+}
+
+/// Counts the versions of each key, in the order in which they are asked for; their commits come in
+/// another. The same message again has the same version.
+fn give_versions(requests: &mut [Request]) {
+    let mut last: BTreeMap<String, i64> = BTreeMap::new();
+    let mut of_id: BTreeMap<String, i64> = BTreeMap::new();
+    for request in requests.iter_mut().filter(|request| !request.is_pay) {
+        let version = *of_id.entry(request.id.clone()).or_insert_with(|| {
+            let last = last.entry(request.body.key.clone()).or_default();
+            *last += 1;
+            *last
+        });
+        request.version = Some(version);
+    }
 }
 
 /// Starts all producers on the runtime at hand.
@@ -141,6 +163,7 @@ async fn send(
     };
     let mut message = envelope(message_type, request.id.clone(), &request.body);
     message.operation_id.clone_from(&request.operation);
+    message.aggregate_version = request.version;
     outbox.append_envelopes(connection, &[message]).await?;
     if attempt == 0 {
         store.process.step(request.open_ms).await;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fastrand::Rng;
-use onceward::{OnPoison, Order, RetryPolicy};
+use onceward::{Gaps, OnPoison, Order, RetryPolicy, VersionPolicy};
 
 use super::defect::Defect;
 
@@ -38,6 +38,11 @@ impl Role {
         Self::Pay,
         Self::Track,
     ];
+
+    /// Whether it takes the messages that carry versions, and keeps a ledger of them.
+    const fn checks_versions(self) -> bool {
+        matches!(self, Self::Ship | Self::Stats | Self::Carrier)
+    }
 
     /// The subscription's name.
     #[must_use]
@@ -246,6 +251,8 @@ pub struct Setup {
     pub on_poison: OnPoison,
     /// Whether keys keep their order in [`Role::Stats`] and [`Role::Track`].
     pub loose_order: bool,
+    /// Whether messages carry versions that are checked, and what follows a gap.
+    pub versions: Option<Gaps>,
     /// Faults happen until then.
     pub calm_at_ms: u64,
     /// Messages are appended until then.
@@ -321,10 +328,42 @@ impl Setup {
                 OnPoison::HoldKey
             },
             loose_order: rng.u32(..4) == 0,
+            versions: None,
             calm_at_ms,
             producing_ms: calm_at_ms * rng.u64(50..95) / 100,
             rate: rng.u32(5..80),
         }
+    }
+
+    /// The same with versions that are checked. What is dealt with for another reason, or forgotten,
+    /// is a version that nobody applied: such faults are left out.
+    #[must_use]
+    pub fn with_versions(mut self, gaps: Gaps) -> Self {
+        self.versions = Some(gaps);
+        self.roles.retain(|role| role.checks_versions());
+        if self.roles.is_empty() {
+            self.roles = vec![Role::Ship, Role::Stats, Role::Carrier];
+        }
+        let others = [
+            Fault::Handler,
+            Fault::Kill,
+            Fault::Retention,
+            Fault::Age,
+            Fault::Operate,
+        ];
+        self.faults.retain(|fault| !others.contains(fault));
+        self.loose_order = false;
+        self
+    }
+
+    /// How the versions of aggregates are judged.
+    #[must_use]
+    pub fn version_policy(&self) -> Option<VersionPolicy> {
+        Some(VersionPolicy {
+            gaps: self.versions?,
+            // Nothing is given up: every version comes.
+            gap_limit_ms: 86_400_000,
+        })
     }
 
     /// The budget of every message.
@@ -425,6 +464,11 @@ impl fmt::Display for Setup {
                     names.join(",")
                 }
             )?;
+        }
+        match self.versions {
+            None => {}
+            Some(Gaps::Pass) => write!(f, " --versions pass")?,
+            Some(Gaps::Wait) => write!(f, " --versions wait")?,
         }
         if let Some(defect) = self.defect {
             write!(f, " --defect {}", defect.name())?;

@@ -277,7 +277,8 @@ impl Versions for SimStore {
         request: LastVersions<'_>,
     ) -> Result<Vec<Option<i64>>, StoreError> {
         self.before("last_versions").await?;
-        let last = self.inner.last_versions(tx.memory(), request).await?;
+        let mut last = self.inner.last_versions(tx.memory(), request).await?;
+        self.forget_versions(&mut last);
         self.after("last_versions").await?;
         Ok(last)
     }
@@ -346,7 +347,9 @@ impl Deferrals for SimStore {
     async fn load_key(&self, request: LoadKey<'_>) -> Result<Vec<DeferredRow>, StoreError> {
         self.before("load_key").await?;
         let subscription = request.subscription.to_owned();
+        let is_of_versions = request.versions_to.is_some();
         let mut rows = self.inner.load_key(request).await?;
+        self.forget_earlier(is_of_versions, &mut rows);
         for row in &mut rows {
             let subscription = subscription.clone();
             self.process.say(Event::Loaded {
@@ -407,16 +410,6 @@ impl Operate for SimStore {
     }
 }
 
-impl Registry for SimStore {
-    async fn rename(&self, request: Rename<'_>) -> Result<(), StoreError> {
-        self.through("rename", self.inner.rename(request)).await
-    }
-
-    async fn remove(&self, request: Remove<'_>) -> Result<Removed, StoreError> {
-        self.through("remove", self.inner.remove(request)).await
-    }
-}
-
 impl Replay for SimStore {
     async fn plan_campaign(&self, request: PlanCampaign<'_>) -> Result<Campaign, StoreError> {
         self.through("plan_campaign", self.inner.plan_campaign(request))
@@ -440,6 +433,16 @@ impl Replay for SimStore {
     async fn step_campaign(&self, request: StepCampaign) -> Result<Stepped, StoreError> {
         self.through("step_campaign", self.inner.step_campaign(request))
             .await
+    }
+}
+
+impl Registry for SimStore {
+    async fn rename(&self, request: Rename<'_>) -> Result<(), StoreError> {
+        self.through("rename", self.inner.rename(request)).await
+    }
+
+    async fn remove(&self, request: Remove<'_>) -> Result<Removed, StoreError> {
+        self.through("remove", self.inner.remove(request)).await
     }
 }
 

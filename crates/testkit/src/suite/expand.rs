@@ -150,11 +150,6 @@ macro_rules! store_suite_cases {
                 a_released_message_outlives_its_row
                 a_pause_goes_along_with_a_new_name
             }
-            registry {
-                a_new_name_takes_everything_along
-                a_subscription_ends_and_repeats_nothing
-                what_is_left_keeps_a_subscription
-            }
             replay {
                 a_plan_freezes_what_it_finds
                 a_plan_that_cannot_be_is_refused
@@ -177,6 +172,11 @@ macro_rules! store_suite_cases {
                 a_resend_comes_under_the_first_generation
                 what_is_to_go_out_stays_in_the_log
                 a_campaign_goes_along_with_a_new_name
+            }
+            registry {
+                a_new_name_takes_everything_along
+                a_subscription_ends_and_repeats_nothing
+                what_is_left_keeps_a_subscription
             }
             acceptance {
                 the_first_does_the_work_and_the_next_gets_the_answer

@@ -146,17 +146,24 @@ pub async fn done_messages_are_found_by_what_they_are<F: Fixture>(fixture: &F) -
     Ok(())
 }
 
-/// Done already, on its way, quarantined, behind a case, never done.
+/// Done already, on its way, quarantined, behind a case, given up, never done.
 pub async fn each_message_is_looked_at<F: Fixture>(fixture: &F) -> CaseResult {
     let store = fixture.store();
-    let rows = done_rows(store, &["k1", "k2", "k3", "k4", "k3"]).await?;
+    let rows = done_rows(store, &["k1", "k2", "k3", "k4", "k3", "k7"]).await?;
     defer(store, &[deferral(&rows[1], DeferralKind::Retry, Some(0))]).await?;
     let cased = Settle {
-        cases: &[case(&rows[2], "permanent")],
+        cases: &[case(&rows[2], "permanent"), case(&rows[5], "permanent")],
         ..nothing()
     };
     settle(store, cased).await?;
-    append_rows(store, &[message("m6", "k6")]).await?;
+    let given_up = ActOnCase {
+        case_id: store.cases(Default::default()).await?[1].case_id,
+        action: CaseAction::Waive,
+        expected: None,
+        by: BY,
+    };
+    store.act_on_case(given_up).await?;
+    append_rows(store, &[message("m8", "k8")]).await?;
     read_on(store, "again").await?;
     let all = Selection::of(Source::Log);
     let campaign = plan(store, CampaignKind::Resend, &all, &[]).await?;
@@ -166,14 +173,15 @@ pub async fn each_message_is_looked_at<F: Fixture>(fixture: &F) -> CaseResult {
         Finding::InFlight,
         Finding::DoneAlready,
         Finding::BehindCase,
+        Finding::GivenUp,
         Finding::NotDone,
     ];
     assert_eq!(findings(store, &campaign).await?, expected.map(Some));
-    assert_eq!((campaign.counts.left, campaign.counts.refused), (2, 4));
+    assert_eq!((campaign.counts.left, campaign.counts.refused), (2, 5));
     let stop = onceward_core::campaign::CampaignAction::Stop;
     do_to(store, &campaign, stop).await?;
     let accepting = plan(store, CampaignKind::Resend, &all, &[Finding::NotDone]).await?;
-    assert_eq!((accepting.counts.left, accepting.counts.refused), (3, 3));
+    assert_eq!((accepting.counts.left, accepting.counts.refused), (3, 4));
     Ok(())
 }
 

@@ -39,6 +39,7 @@ fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
         // waits for its turn all the same.
         _ if is_waiting && is_held(facts, role, seq, message) => "held".to_owned(),
         (_, Some(Ending::Done), ..) | (_, _, Some(Outcome::Done), _) => "done".to_owned(),
+        (_, Some(Ending::Superseded), ..) => "superseded".to_owned(),
         (_, Some(Ending::Rejected), ..) | (_, _, Some(Outcome::Rejected), _) => {
             "rejected".to_owned()
         }
@@ -163,6 +164,17 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
     Ok(())
 }
 
+/// Whether a later version of a message's aggregate was applied.
+fn has_later_version(facts: &Facts, role: Role, message: &Message) -> bool {
+    let envelope = &message.row.envelope;
+    facts.messages.values().any(|other| {
+        let of = (role, identity(role, &other.row));
+        other.row.envelope.key() == envelope.key()
+            && other.row.envelope.aggregate_version > envelope.aggregate_version
+            && facts.effects.contains_key(&of)
+    })
+}
+
 /// How a message may end by what its handler does with it.
 fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> Vec<&'static str> {
     let conduct = facts.setup.conduct(role, message.number);
@@ -188,6 +200,9 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
         (_, Some(_)) if conduct.times < max => vec!["done"],
         (_, Some(_)) => vec!["attempts_exhausted"],
     };
+    if state.end == "superseded" && has_later_version(facts, role, message) {
+        ends.push("superseded");
+    }
     let has_died = facts.deaths.contains_key(&(role, state.seq));
     if has_died {
         // Deaths are attempts too, so that what fails by attempt may be over.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `one-effect` | one effect per ledger key, committed together with its record |
 //! | `key-order` | effects of a key come in the order of its messages |
+//! | `versions` | no version after a later one, nor over a gap where gaps wait |
 //! | `budget` | attempts are counted one by one and never exceed the budget |
 //! | `position` | no position is past work that is stored nowhere else |
 //! | `fence` | nobody commits for a lane that is not theirs |

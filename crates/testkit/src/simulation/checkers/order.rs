@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use onceward::Order;
+use onceward::{Gaps, Order};
+use onceward_core::Ending;
 
 use super::Found;
 use super::facts::{Effect, Facts, Message, identity, identity_of_entry, role};
@@ -47,7 +48,8 @@ fn commit(facts: &Facts, writes: &[Written]) -> Found {
             recorded.insert((role, identity_of_entry(entry)));
         }
     }
-    let mut settled: BTreeSet<(Role, u64)> = BTreeSet::new();
+    let mut settled: BTreeSet<(Role, u64)> = superseded(facts, writes);
+    let mut applied = BTreeSet::new();
     for written in writes {
         if let Written::Quarantined {
             subscription, seq, ..
@@ -86,6 +88,8 @@ fn commit(facts: &Facts, writes: &[Written]) -> Found {
             return Err(("one-effect", message));
         }
         in_order(facts, effect, &settled)?;
+        in_version(facts, effect, &applied)?;
+        applied.insert((effect.role, effect.seq));
         settled.insert((effect.role, effect.seq));
         // What has its identity has had its effect as well.
         let same = facts.messages.iter().filter(|(_, other)| {
@@ -127,6 +131,9 @@ fn in_order(facts: &Facts, effect: Effect, settled: &BTreeSet<(Role, u64)>) -> F
             }
         }
         let same = identity(role, &earlier.row) == identity(role, &message.row);
+        if is_waited_for(facts, effect, *seq, settled) {
+            continue;
+        }
         if !same && !facts.is_finished(role, *seq) && !settled.contains(&(role, *seq)) {
             let message = format!(
                 "message {} had its effect in {} before {seq}, which came earlier with its key",
@@ -135,6 +142,73 @@ fn in_order(facts: &Facts, effect: Effect, settled: &BTreeSet<(Role, u64)>) -> F
             );
             return Err(("key-order", message));
         }
+    }
+    Ok(())
+}
+
+/// Messages that end in these writes because a later version had been applied.
+fn superseded(facts: &Facts, writes: &[Written]) -> BTreeSet<(Role, u64)> {
+    let mut ended = BTreeSet::new();
+    for written in writes {
+        let Written::Recorded {
+            subscription,
+            entry,
+            ..
+        } = written
+        else {
+            continue;
+        };
+        if let Some(role) = role(subscription)
+            && entry.ending == Ending::Superseded
+        {
+            let of = identity_of_entry(entry);
+            let same = facts.messages.iter().filter(|(_, message)| {
+                facts.takes(role, &message.row.envelope.message_type)
+                    && identity(role, &message.row) == of
+            });
+            ended.extend(same.map(|(seq, _)| (role, *seq)));
+        }
+    }
+    ended
+}
+
+/// Whether something of the key that is open, and came no later than `seq`, waits for this version.
+fn is_waited_for(facts: &Facts, effect: Effect, seq: u64, settled: &BTreeSet<(Role, u64)>) -> bool {
+    let Some(message) = facts.messages.get(&effect.seq) else {
+        return false;
+    };
+    let envelope = &message.row.envelope;
+    facts.setup.versions == Some(Gaps::Wait)
+        && facts.messages.range(..=seq).any(|(other, waiting)| {
+            let is_open = !facts.is_finished(effect.role, *other)
+                && !settled.contains(&(effect.role, *other));
+            is_open
+                && waiting.row.envelope.key() == envelope.key()
+                && waiting.row.envelope.aggregate_version > envelope.aggregate_version
+        })
+}
+
+/// Never backward, and where gaps wait never over one; `now` has been applied in the same commit.
+fn in_version(facts: &Facts, effect: Effect, now: &BTreeSet<(Role, u64)>) -> Found {
+    let (Some(gaps), Some(message)) = (facts.setup.versions, facts.messages.get(&effect.seq))
+    else {
+        return Ok(());
+    };
+    let envelope = &message.row.envelope;
+    let applied = facts.messages.iter().filter(|(seq, other)| {
+        let place = (effect.role, identity(effect.role, &other.row));
+        let is_applied = facts.effects.contains_key(&place) || now.contains(&(effect.role, **seq));
+        is_applied && other.row.envelope.key() == envelope.key()
+    });
+    let last = applied.filter_map(|(_, other)| other.row.envelope.aggregate_version);
+    let (Some(last), Some(version)) = (last.max(), envelope.aggregate_version) else {
+        return Ok(());
+    };
+    if version <= last || gaps == Gaps::Wait && version != last + 1 {
+        let name = effect.role.name();
+        let seq = effect.seq;
+        let text = format!("message {seq} of {name} applied version {version} after {last}");
+        return Err(("versions", text));
     }
     Ok(())
 }
