@@ -31,7 +31,8 @@ Changes to what a seed stands for:
   --processes N        so many processes
   --subscriptions A,B  only these: ship, stats, carrier, mail, notice, pay, track
   --faults A,B         only these, or none: crash, linger, pause, lost, refuse, hang, clock, churn,
-                       handler, kill, retention, producer, absence
+                       handler, kill, retention, producer, absence, age,
+                       operate, replay
   --versions WORD      messages carry versions; gaps \"pass\" or \"wait\"
   --defect NAME        with something wrong on purpose
 ";
