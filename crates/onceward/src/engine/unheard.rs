@@ -19,7 +19,10 @@ impl<S: Store> Executor<S> {
     ) -> Result<(), Stop> {
         draft.duplicates = 0;
         let failed = |fate: &Fate| matches!(fate, Fate::Deferred(_) | Fate::Quarantined { .. });
-        let unheard = draft.fates.iter().filter(|(_, fate)| !failed(fate));
+        let unheard = draft
+            .fates
+            .iter()
+            .filter(|(_, fate)| *fate == Fate::Finished);
         let keys: BTreeSet<&str> = unheard.map(|(i, _)| self.key_of(&works[*i])).collect();
         let is_kept = |index: usize| !keys.contains(self.key_of(&works[index]));
         draft

@@ -205,8 +205,10 @@ fn budget(facts: &Facts, written: &Written, released: &BTreeSet<(&str, u64)>) ->
         return Ok(());
     }
     let known = facts.deferrals.get(&(role, seq)).map(|d| d.spent);
-    // The same case again: its record's answer was lost.
-    let known = known.or_else(|| case.map(|case| case.spent));
+    // The same case again: its record's answer was lost. One that was released and is done may be sent
+    // out anew by a campaign, with a budget of its own.
+    let live = case.filter(|case| !case.is_replayed());
+    let known = known.or_else(|| live.map(|case| case.spent));
     let before = known.unwrap_or_default();
     let wrong = |what: &str| {
         let message =
