@@ -16,11 +16,13 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem with a text for this occurrence. Keep payload data out of it.
+    /// A problem with a text for this occurrence. Keep payload data out of it. What it repeats of a
+    /// request comes without control characters: whoever shows it may show it on a terminal.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        let detail: String = detail.into();
         Self {
             code,
-            detail: detail.into(),
+            detail: detail.replace(char::is_control, "\u{fffd}"),
             members: Map::new(),
             headers: Vec::new(),
         }

@@ -51,11 +51,17 @@ fn hides(text: &str, shown: &str) {
     let asked = url.query_pairs();
     let asked = asked.filter(|(key, _)| key.eq_ignore_ascii_case("password"));
     let asked = asked.map(|(_, value)| value.into_owned());
+    // Our own words may have it in them by chance.
+    let words = redact("postgres://u:hidden-away@[");
     for password in url.password().map(str::to_owned).into_iter().chain(asked) {
         let is_only_there = text.matches(&password).count() == 1;
         if password.len() > 7 && is_only_there {
             assert!(has_password(text), "{password:?} is not noticed");
-            assert!(!shown.contains(&password), "{password:?} is shown");
+            let is_ours = words.contains(&password);
+            assert!(
+                is_ours || !shown.contains(&password),
+                "{password:?} is shown"
+            );
         }
     }
 }

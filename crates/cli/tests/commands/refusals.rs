@@ -83,6 +83,11 @@ on_both_stores! {
         place.run(&["migrate"]).ended(0);
         place.run(&["operation", "show", "nothing"]).ended(1).says(&["OW1023", "nothing"]);
         place.run(&["quarantine", "show", "7"]).ended(1).says(&["OW1023", "case 7"]);
+        let of_the_log = ["replay", "plan", "--subscription", "s", "--of", "log", "--why", "w"];
+        for of_cases in [["--case", "3"], ["--fingerprint", "ab"], ["--owner", "ada"]] {
+            let args = [&of_the_log[..], &of_cases].concat();
+            place.run(&args).ended(2).says(&["OW1043", "nothing was planned", of_cases[0]]);
+        }
         place.run(&["backlog", "--subscription", "none"]).ended(1).says(&["OW1023", "none"]);
         let ran = place.run(&["quarantine", "list", "--json"]).ended(0);
         assert_eq!(ran.json()["cases"], serde_json::json!([]));

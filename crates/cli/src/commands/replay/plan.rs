@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::show::{campaign_json, summary};
 use crate::commands::acting::{ActorArgs, past, refusal};
-use crate::error::Error;
+use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::{Output, align_right, table};
 use crate::store::Opened;
 
@@ -142,6 +142,27 @@ fn finding(text: &str) -> Result<Finding, String> {
 }
 
 impl PlanArgs {
+    /// What only cases have says nothing of the log: taken for nothing, it would let out what nobody
+    /// chose.
+    fn check(&self) -> Result<(), Error> {
+        let which = &self.which;
+        let of_cases = [
+            ("--case", !which.cases.is_empty()),
+            ("--fingerprint", which.fingerprint.is_some()),
+            ("--owner", which.owner.is_some()),
+        ];
+        match (self.of, of_cases.iter().find(|(_, is_given)| *is_given)) {
+            (SourceArg::Log, Some((option, _))) => {
+                let message = format!(
+                    "nothing was planned: {option} chooses among cases; for messages of the log \
+                     use --type, --key, --since, --until or --after"
+                );
+                Err(Error::new(Code::ActionRefused, message).with_exit(EXIT_USAGE))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn selection(&self) -> Selection {
         let source = match self.of {
             SourceArg::Cases => Source::Cases,
@@ -182,6 +203,7 @@ pub(super) async fn plan<S: Replay>(
     output: Output,
     args: &PlanArgs,
 ) -> Result<(), Error> {
+    args.check()?;
     let who = args.by.who();
     let selection = args.selection();
     let request = PlanCampaign {
