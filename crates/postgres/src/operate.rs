@@ -3,7 +3,7 @@
 use onceward_core::Payload;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
-    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
+    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Limits, Operate,
     ResumeDeferred, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
@@ -12,6 +12,7 @@ use sqlx::{PgConnection, Row as _};
 use crate::cases::read_standing;
 use crate::deferrals::{read_failure, read_spent};
 use crate::error::while_doing;
+use crate::lanes::read_rate;
 use crate::session::{Postgres, moment};
 
 const ACT: &str = "act on a case";
@@ -107,30 +108,31 @@ impl Operate for Postgres {
         let connection = tx.connection();
         // Locks it.
         is_paused(connection, request.subscription, LIMIT).await?;
-        let query = sqlx::query_scalar(include_str!("../sql/operate/limit_of.sql"));
+        let query = sqlx::query(include_str!("../sql/operate/limit_of.sql"));
         let query = query.bind(request.subscription);
-        let before: Option<i32> = query
+        let row = query
             .fetch_one(&mut *connection)
             .await
             .map_err(while_doing(LIMIT))?;
-        let before = before.map(|max| max as u16);
-        let checked = request.check(before);
-        checked.map_err(|refusal| StoreError::refused(LIMIT, refusal))?;
+        let before = read_limits(&row).map_err(while_doing(LIMIT))?;
+        let after = request.after(before);
+        let after = after.map_err(|refusal| StoreError::refused(LIMIT, refusal))?;
         let query = sqlx::query(include_str!("../sql/operate/set_limit.sql"))
             .bind(request.subscription)
-            .bind(request.concurrency_max.map(i32::from));
+            .bind(after.concurrency_max.map(i32::from))
+            .bind(after.rate.map(|rate| i64::from(rate.per_second)))
+            .bind(after.rate.map(|rate| i64::from(rate.burst.max(1))));
         query
             .execute(&mut *connection)
             .await
             .map_err(while_doing(LIMIT))?;
-        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
         let record = Record {
             by: request.by,
             action: "limit",
             subscription: request.subscription,
             case_id: None,
-            before: limit(before),
-            after: limit(request.concurrency_max),
+            before: before.account(),
+            after: after.account(),
             campaign_id: None,
         };
         record.write(connection, self.now(), LIMIT).await?;
@@ -168,6 +170,14 @@ impl Operate for Postgres {
         let groups: Result<_, sqlx::Error> = rows.iter().map(read_group).collect();
         groups.map_err(while_doing(GROUPS))
     }
+}
+
+fn read_limits(row: &PgRow) -> Result<Limits, sqlx::Error> {
+    let max: Option<i32> = row.try_get("concurrency_max")?;
+    Ok(Limits {
+        concurrency_max: max.map(|max| max as u16),
+        rate: read_rate(row)?,
+    })
 }
 
 fn rows_max(asked: u32) -> i64 {

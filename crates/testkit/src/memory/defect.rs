@@ -57,6 +57,12 @@ pub enum Defect {
     RemovesWhatIsLeft,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// Ages go on while a subscription stands still by itself.
+    StillCounts,
+    /// An operator's pause does not end one that would have ended by itself: both count.
+    StillUncut,
+    /// A retry that is due later counts as late.
+    FutureIsLate,
     /// A deferral that is gone is not noticed.
     GoneUnseen,
     /// Two campaigns may have one message.
@@ -81,7 +87,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 39] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -108,6 +114,9 @@ impl Defect {
         Self::PurgesWhatMayCome,
         Self::RemovesWhatIsLeft,
         Self::PausesCount,
+        Self::StillCounts,
+        Self::StillUncut,
+        Self::FutureIsLate,
         Self::GoneUnseen,
         Self::CampaignsShare,
         Self::RerunsUndeclared,

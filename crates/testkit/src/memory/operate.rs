@@ -82,6 +82,8 @@ impl Operate for MemoryStore {
                 from: now,
                 to: None,
                 counts: self.shared.has(Defect::PausesCount),
+                still: None,
+                leaves_still: self.shared.has(Defect::StillUncut),
             }),
             Write::Audit(AuditEntry {
                 before: paused(before),
@@ -100,15 +102,15 @@ impl Operate for MemoryStore {
         let mut state = self.shared.state();
         known(&state, request.subscription)?;
         let before = state.tables.limits.get(request.subscription).copied();
-        let checked = request.check(before);
-        checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
-        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
+        let before = before.unwrap_or_default();
+        let after = request.after(before);
+        let after = after.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
         let subscription = request.subscription.to_owned();
         let mut writes = vec![
-            Write::Limit(subscription, request.concurrency_max),
+            Write::Limit(subscription, after),
             Write::Audit(AuditEntry {
-                before: limit(before),
-                after: limit(request.concurrency_max),
+                before: before.account(),
+                after: after.account(),
                 ..entry(now, request.by, "limit", request.subscription)
             }),
         ];
