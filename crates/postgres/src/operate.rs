@@ -4,7 +4,7 @@ use onceward_core::Payload;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Limits, Operate,
-    ResumeDeferred, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
+    ResumeDeferred, RevealOperation, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -19,6 +19,7 @@ const ACT: &str = "act on a case";
 const RESUME: &str = "resume messages that wait for a person";
 const PAUSE: &str = "pause a subscription or end its pause";
 const LIMIT: &str = "limit a subscription or end its limit";
+const REVEAL: &str = "record that an operation is revealed";
 const HISTORY: &str = "read the audit log";
 const GROUPS: &str = "group cases by their cause";
 
@@ -138,6 +139,25 @@ impl Operate for Postgres {
         record.write(connection, self.now(), LIMIT).await?;
         revise(connection, request.subscription, LIMIT).await?;
         tx.commit(LIMIT).await
+    }
+
+    async fn reveal_operation(&self, request: RevealOperation<'_>) -> Result<(), StoreError> {
+        let checked = request.check();
+        checked.map_err(|refusal| StoreError::refused(REVEAL, refusal))?;
+        let mut tx = self.lease_tx(REVEAL).await?;
+        for subscription in request.subscriptions {
+            let record = Record {
+                by: request.by,
+                action: request.as_str(),
+                subscription,
+                case_id: None,
+                before: request.account(),
+                after: request.account(),
+                campaign_id: None,
+            };
+            record.write(tx.connection(), self.now(), REVEAL).await?;
+        }
+        tx.commit(REVEAL).await
     }
 
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {

@@ -3,7 +3,7 @@
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Limits, Operate,
-    ResumeDeferred, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
+    ResumeDeferred, RevealOperation, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
 };
 use onceward_core::{FailureRecord, Timestamp};
 use sqlx::Row as _;
@@ -37,6 +37,7 @@ const ACTING: &str = "act on a case";
 const RESUMING: &str = "resume messages that wait for a person";
 const PAUSING: &str = "pause a subscription or end its pause";
 const LIMITING: &str = "limit a subscription or end its limit";
+const REVEALING: &str = "record that an operation is revealed";
 const LOOKING_BACK: &str = "read the audit log";
 const GROUPING: &str = "group cases by their cause";
 
@@ -143,6 +144,24 @@ impl Operate for Sqlite {
         record.write(connection, self.now(), LIMITING).await?;
         revise(connection, request.subscription, LIMITING).await?;
         tx.commit(LIMITING).await
+    }
+
+    async fn reveal_operation(&self, request: RevealOperation<'_>) -> Result<(), StoreError> {
+        let checked = request.check();
+        checked.map_err(|refusal| StoreError::refused(REVEALING, refusal))?;
+        let mut tx = self.write(REVEALING).await?;
+        for subscription in request.subscriptions {
+            let record = Record {
+                by: request.by,
+                action: request.as_str(),
+                subscription,
+                case_id: None,
+                before: request.account(),
+                after: request.account(),
+            };
+            record.write(tx.connection(), self.now(), REVEALING).await?;
+        }
+        tx.commit(REVEALING).await
     }
 
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {

@@ -37,7 +37,7 @@ pub use lanes::{
 pub use log::{Log, Page, ReadPage, SavePosition, Span};
 pub use operate::{
     ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Limits, Operate, ResumeDeferred,
-    SetLimit, SetPause,
+    RevealOperation, SetLimit, SetPause,
 };
 pub use registry::{Registry, Remove, Removed, Rename};
 pub use replay::{

@@ -145,6 +145,46 @@ impl SetLimit<'_> {
     }
 }
 
+/// Records that somebody is about to be shown what is hidden of an operation's messages elsewhere, or
+/// asked for it in vain. Needs a reason where it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct RevealOperation<'a> {
+    /// The operation.
+    pub operation: &'a str,
+    /// The subscriptions whose results and errors are asked for: each gets a row.
+    pub subscriptions: &'a [&'a str],
+    /// Whether it is shown.
+    pub is_permitted: bool,
+    /// Who, and why.
+    pub by: Actor<'a>,
+}
+
+impl RevealOperation<'_> {
+    /// The name used in the audit log, as for a case.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        let is_permitted = self.is_permitted;
+        CaseAction::Reveal { is_permitted }.as_str()
+    }
+
+    /// Whether it can be done.
+    ///
+    /// # Errors
+    /// When there is no reason where one is needed.
+    pub fn check(&self) -> Result<(), Refusal> {
+        match self.is_permitted {
+            true => self.by.check_reason(),
+            false => self.by.check(),
+        }
+    }
+
+    /// As the audit log has it, before and afterwards.
+    #[must_use]
+    pub fn account(&self) -> String {
+        serde_json::json!({ "operation": self.operation }).to_string()
+    }
+}
+
 /// Asks for the audit log, oldest first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HistoryQuery<'a> {
@@ -168,7 +208,7 @@ pub struct AuditEntry {
     /// Who.
     pub who: String,
     /// What: [`CaseAction::as_str`], `resume-deferred`, `pause`, `resume`, `limit`,
-    /// `rename` or `remove`.
+    /// `rename` or `remove`. A `reveal` without a case is one of an operation.
     pub action: String,
     /// Subscription, as it was called then.
     pub subscription: String,
@@ -265,6 +305,16 @@ pub trait Operate: Clone + Send + Sync + 'static {
     fn set_limit(
         &self,
         request: SetLimit<'_>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Records that an operation's results and errors are about to be shown, or were asked for in
+    /// vain.
+    ///
+    /// # Errors
+    /// [`Refused`](super::StoreErrorKind::Refused) when there is no reason where one is needed.
+    fn reveal_operation(
+        &self,
+        request: RevealOperation<'_>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The audit log.

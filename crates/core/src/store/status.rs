@@ -166,12 +166,18 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// For how long the message that has waited the longest could have been worked on, in
-    /// milliseconds; 0 where nothing waits but what is due later.
+    /// Since when the message that has waited the longest could have been worked on; none where
+    /// nothing waits but what is due later.
+    #[must_use]
+    pub fn ready_since(&self) -> Option<Timestamp> {
+        let since = self.oldest_waiting_at.into_iter().chain(self.due_since);
+        since.min()
+    }
+
+    /// For how long that is, in milliseconds; 0 where nothing is.
     #[must_use]
     pub fn ready_age_ms(&self) -> u64 {
-        let since = self.oldest_waiting_at.into_iter().chain(self.due_since);
-        let age_ms = since.min().map_or(0, |at| self.now.millis_since(at));
+        let age_ms = self.ready_since().map_or(0, |at| self.now.millis_since(at));
         u64::try_from(age_ms).unwrap_or(0)
     }
 }

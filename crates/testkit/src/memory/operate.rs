@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Correction, Deferral, DeferralKind,
-    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetLimit, SetPause, Standing, StoreError,
-    StoreErrorKind,
+    GroupQuery, HistoryQuery, Operate, ResumeDeferred, RevealOperation, SetLimit, SetPause,
+    Standing, StoreError, StoreErrorKind,
 };
 use onceward_core::{Spent, Timestamp};
 
@@ -116,6 +116,24 @@ impl Operate for MemoryStore {
         ];
         writes.extend(self.revise(request.subscription));
         commit(&mut state, now, writes);
+        Ok(())
+    }
+
+    async fn reveal_operation(&self, request: RevealOperation<'_>) -> Result<(), StoreError> {
+        self.enter(Operation::Operate).await?;
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state();
+        let checked = request.check();
+        checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+        let rows = request.subscriptions.iter().map(|subscription| {
+            Write::Audit(AuditEntry {
+                before: request.account(),
+                after: request.account(),
+                ..entry(now, request.by, request.as_str(), subscription)
+            })
+        });
+        let rows = rows.collect();
+        commit(&mut state, now, rows);
         Ok(())
     }
 
