@@ -6,6 +6,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ enum Phase {
     Away,
     /// It asks the next one to wait for so long, and fares as below then.
     Asks(u64),
+    /// It needs a person for the next one, and fares as below then.
+    NeedsPerson,
     /// It takes one, fails each other one once more, and takes it then.
     Back,
 }
@@ -52,6 +55,7 @@ enum Phase {
 struct Receiver {
     phase: Arc<Mutex<Phase>>,
     met: Arc<Mutex<BTreeSet<String>>>,
+    asked: Arc<AtomicU32>,
 }
 
 impl Receiver {
@@ -59,6 +63,7 @@ impl Receiver {
         Self {
             phase: Arc::new(Mutex::new(Phase::Fails)),
             met: Arc::default(),
+            asked: Arc::default(),
         }
     }
 
@@ -69,6 +74,7 @@ impl Receiver {
 
 impl Deliver for Receiver {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Failure> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
         let mut phase = self.phase.lock().unwrap();
         let trouble = || Failure::transient("trouble", "it fails");
         match *phase {
@@ -77,6 +83,10 @@ impl Deliver for Receiver {
             Phase::Asks(window_ms) => {
                 *phase = Phase::Back;
                 Err(Failure::rate_limited(window_ms, "not now"))
+            }
+            Phase::NeedsPerson => {
+                *phase = Phase::Back;
+                Err(Failure::operator("no_contract", "ask somebody"))
             }
             Phase::Back => {
                 // The first one is taken at once, so that a breaker closes.
@@ -151,4 +161,32 @@ async fn with_an_age_that_goes_on_a_window_ends_in_cases() {
     let store = store(Some(Defect::StillCounts), 10).await;
     let ended = after(&store, WINDOW, StillBecause::RateWindow).await;
     assert!(ended.contains(&"age_exhausted".to_owned()), "{ended:?}");
+}
+
+/// The answer that says that a person has to act also says that the other side is back: the breaker
+/// closes, and the pause for the person holds nonetheless.
+#[tokio::test(start_paused = true)]
+async fn a_pause_for_a_person_holds_although_the_breaker_closes() {
+    let store = store(None, 10).await;
+    let receiver = Receiver::new();
+    receiver.set(Phase::Away);
+    append(&store, TYPE, &["a", "b", "c"]).await;
+    let running = start(&store, receiver.clone()).await;
+    pass(MINUTE_MS).await;
+    receiver.set(Phase::NeedsPerson);
+    while *receiver.phase.lock().unwrap() == Phase::NeedsPerson {
+        pass(10).await;
+    }
+    let before = receiver.asked.load(Ordering::SeqCst);
+    pass(MINUTE_MS / 2).await;
+    let asked = receiver.asked.load(Ordering::SeqCst) - before;
+    assert_eq!(asked, 0, "the next one would fare the same");
+    pass(2 * MINUTE_MS).await;
+    let left = backlog(&store, "mail").await.deferred;
+    assert_eq!(
+        (left.retry, left.operator),
+        (0, 1),
+        "then one after the other"
+    );
+    running.shutdown(Duration::from_secs(5)).await;
 }

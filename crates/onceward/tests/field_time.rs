@@ -139,6 +139,7 @@ async fn lateness(store: &MemoryStore) -> [u64; 3] {
     let seen = backlog(store, "work").await;
     assert_eq!((seen.waiting, seen.deferred.retry), (0, 1), "shown apart");
     assert!(seen.oldest_deferred_at.is_some());
+    assert_eq!(seen.due_since, None);
     let quiet_ms = seen.ready_age_ms();
     let pause = SetPause {
         subscription: "work",
