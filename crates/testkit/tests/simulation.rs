@@ -114,7 +114,7 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         }
         Defect::Store(memory::Defect::RevisionStands) => &["liveness"],
         Defect::Store(memory::Defect::ReleasedWithOldBudget) => &["budget"],
-        Defect::Store(memory::Defect::PausesCount | memory::Defect::StillCounts) => &["age"],
+        Defect::Store(memory::Defect::PausesCount) => &["age"],
         Defect::Store(_) => &[],
     }
 }
@@ -234,7 +234,6 @@ fn defects_of_operators_actions_are_noticed() {
         Defect::Store(memory::Defect::RevisionStands),
         Defect::Store(memory::Defect::ReleasedWithOldBudget),
         Defect::Store(memory::Defect::PausesCount),
-        Defect::Store(memory::Defect::StillCounts),
     ]);
 }
 
