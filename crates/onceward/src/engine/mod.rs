@@ -242,6 +242,7 @@ impl<S: Store> EngineBuilder<S> {
             report,
             patience: patience::Patience::default(),
             campaigns: campaigns::Campaigns::default(),
+            dependencies: BTreeMap::new(),
         };
         Ok(Running {
             store,

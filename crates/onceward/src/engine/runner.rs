@@ -154,7 +154,7 @@ impl<S: Store> Runner<S> {
     ) -> (Self, mpsc::UnboundedSender<Note>) {
         let (to_self, notes) = mpsc::unbounded_channel();
         let mut dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
-        let dependency = Dependency::of(&runtime.contract);
+        let dependency = Arc::new(Dependency::of(&runtime.contract));
         if runtime.handlers.values().all(Handler::is_outside) {
             dispatcher = dispatcher.starting_at(dependency.first_pace());
         }
@@ -192,6 +192,11 @@ impl<S: Store> Runner<S> {
             acted: Acted::default(),
         };
         (runner, sender)
+    }
+
+    /// What its calls and deliveries depend on.
+    pub(super) fn dependency(&self) -> Arc<Dependency> {
+        Arc::clone(&self.executor.dependency)
     }
 
     /// Works until it is dropped, halted, drained, or cannot go on. Nothing of it is at work
