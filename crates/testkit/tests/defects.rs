@@ -38,6 +38,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::PurgesWhatMayCome => "operate_corrections::a_case_goes_when_nothing_can_need_it",
         Defect::RemovesWhatIsLeft => "registry::what_is_left_keeps_a_subscription",
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
+        Defect::BacklogLooksYoung => "status::the_backlog_counts_deferred_and_quarantined",
         Defect::CampaignsShare => "replay::two_campaigns_never_have_one_message",
         Defect::RerunsUndeclared => "replay_log::a_rerun_needs_a_repeatable_subscription",
         Defect::StepsRepeat => "replay::what_went_out_is_not_sent_again",

@@ -57,6 +57,8 @@ pub enum Defect {
     RemovesWhatIsLeft,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// The oldest deferred message is taken to be as old as the last to be deferred.
+    BacklogLooksYoung,
     /// A deferral that is gone is not noticed.
     GoneUnseen,
     /// Two campaigns may have one message.
@@ -81,7 +83,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -108,6 +110,7 @@ impl Defect {
         Self::PurgesWhatMayCome,
         Self::RemovesWhatIsLeft,
         Self::PausesCount,
+        Self::BacklogLooksYoung,
         Self::GoneUnseen,
         Self::CampaignsShare,
         Self::RerunsUndeclared,

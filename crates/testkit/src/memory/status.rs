@@ -71,7 +71,13 @@ impl Status for MemoryStore {
         count_waiting(&state, subscription, query.count_max, &mut backlog);
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
-                count_deferred(&mut backlog, deferred.kind, deferred.first_at);
+                count_deferred(&mut backlog, deferred.kind);
+                let other = backlog.oldest_deferred_at.unwrap_or(deferred.first_at);
+                backlog.oldest_deferred_at =
+                    Some(match self.shared.has(Defect::BacklogLooksYoung) {
+                        true => other.max(deferred.first_at),
+                        false => other.min(deferred.first_at),
+                    });
             }
         }
         let cases = state.tables.cases.values();
@@ -232,7 +238,7 @@ fn count_waiting(
     }
 }
 
-fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp) {
+fn count_deferred(backlog: &mut Backlog, kind: DeferralKind) {
     let counts = &mut backlog.deferred;
     match kind {
         DeferralKind::Retry => counts.retry += 1,
@@ -241,6 +247,4 @@ fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp
         DeferralKind::Operator => counts.operator += 1,
         DeferralKind::Gap => counts.gap += 1,
     }
-    let oldest = backlog.oldest_deferred_at.unwrap_or(first_at);
-    backlog.oldest_deferred_at = Some(oldest.min(first_at));
 }
