@@ -89,7 +89,7 @@ async fn look<S: Status>(
 }
 
 /// Takes out what may hold payload data.
-fn withhold(state: &mut MessageState) {
+pub(super) fn withhold(state: &mut MessageState) {
     match state {
         MessageState::Finished { result, .. } => *result = None,
         MessageState::Deferred {
@@ -149,7 +149,8 @@ fn message_json(message: &MessageStatus) -> Value {
     value
 }
 
-fn describe(state: &MessageState) -> String {
+/// How a message stands, for people.
+pub(super) fn describe(state: &MessageState) -> String {
     match state {
         MessageState::Pending => "pending".to_owned(),
         MessageState::Delivered => "delivered".to_owned(),
@@ -227,7 +228,7 @@ async fn watch<S: Status>(
         let mut states = Vec::new();
         for m in &messages {
             for (subscription, state) in &m.subscriptions {
-                let change = (m.id.clone(), subscription.clone(), state.clone());
+                let change = (m.id.clone(), subscription.clone(), ageless(state));
                 if !seen.contains(&change) {
                     report(output, m, subscription, state)?;
                 }
@@ -248,6 +249,15 @@ async fn watch<S: Status>(
             Standing::Going => tokio::time::sleep(LOOK_EVERY).await,
         }
     }
+}
+
+/// A state without what time alone changes.
+fn ageless(state: &MessageState) -> MessageState {
+    let mut state = state.clone();
+    if let MessageState::Deferred { spent, .. } = &mut state {
+        spent.age_ms = 0;
+    }
+    state
 }
 
 fn report(

@@ -9,7 +9,7 @@ use onceward_core::store::{
 };
 use serde_json::json;
 
-use super::acting::{ActorArgs, ConfirmArgs, refusal};
+use super::acting::{ActorArgs, ConfirmArgs, of_name, refusal};
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, table};
 use crate::store::Opened;
@@ -198,7 +198,7 @@ fn paused_text(paused_at: Option<Timestamp>, now: Timestamp) -> String {
     )
 }
 
-async fn pause<S: Operate>(
+async fn pause<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &PauseArgs,
@@ -210,8 +210,9 @@ async fn pause<S: Operate>(
         is_paused,
         by: args.by.actor(&who),
     };
-    let done = opened.store.set_pause(request).await;
-    done.map_err(|error| refusal(opened.url, &error))?;
+    if let Err(error) = opened.store.set_pause(request).await {
+        return Err(of_name(opened, request.subscription, refusal(opened.url, &error)).await);
+    }
     if output.is_json() {
         return output.json(&json!({ "subscription": args.subscription, "paused": is_paused }));
     }
@@ -222,7 +223,7 @@ async fn pause<S: Operate>(
     output.line(&format!("{}: {text}", args.subscription))
 }
 
-async fn limit<S: Operate>(
+async fn limit<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &LimitArgs,
@@ -233,8 +234,9 @@ async fn limit<S: Operate>(
         concurrency_max: args.concurrency,
         by: args.by.actor(&who),
     };
-    let done = opened.store.set_limit(request).await;
-    done.map_err(|error| refusal(opened.url, &error))?;
+    if let Err(error) = opened.store.set_limit(request).await {
+        return Err(of_name(opened, request.subscription, refusal(opened.url, &error)).await);
+    }
     if output.is_json() {
         return output.json(&json!({
             "subscription": args.subscription,
@@ -248,7 +250,7 @@ async fn limit<S: Operate>(
     output.line(&format!("{}: {text}", args.subscription))
 }
 
-async fn retry<S: Operate>(
+async fn retry<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &RetryArgs,
@@ -259,8 +261,13 @@ async fn retry<S: Operate>(
         key: args.key.as_deref(),
         by: args.by.actor(&who),
     };
-    let resumed = opened.store.resume_deferred(request).await;
-    let count = resumed.map_err(|error| refusal(opened.url, &error))?;
+    let count = match opened.store.resume_deferred(request).await {
+        Ok(count) => count,
+        Err(error) => {
+            let error = refusal(opened.url, &error);
+            return Err(of_name(opened, request.subscription, error).await);
+        }
+    };
     if output.is_json() {
         return output.json(&json!({
             "subscription": args.subscription,
