@@ -221,6 +221,10 @@ impl<S: Store> Executor<S> {
                     is_unknown = true;
                     pause.pass().await;
                 }
+                Ok(()) => {
+                    self.tell_cases(settle.cases).await;
+                    return Ok(());
+                }
                 result => return result,
             }
         }

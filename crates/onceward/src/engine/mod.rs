@@ -35,6 +35,7 @@ mod runner;
 mod surroundings;
 mod suspects;
 mod tally;
+mod told_cases;
 mod unheard;
 mod upkeep;
 mod verdict;
@@ -54,6 +55,7 @@ use tokio::task::JoinHandle;
 
 use crate::subscription::{Handler, Subscription};
 use runner::Runtime;
+use told_cases::ToldCases;
 
 pub use surroundings::Surroundings;
 pub use witness::{Moment, Part, Sight, Witness};
@@ -295,6 +297,7 @@ async fn register<S: Store>(
         contract: settings,
         handlers: subscription.handlers,
         sensitivities: subscription.sensitivities,
+        told_cases: ToldCases::default(),
     })
 }
 

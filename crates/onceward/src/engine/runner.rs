@@ -24,6 +24,7 @@ use super::positions::save_positions;
 use super::reader::Reader;
 use super::rereading::{self, LookedUp};
 use super::surroundings::Surroundings;
+use super::told_cases::ToldCases;
 use super::verdict::record_of;
 use crate::failure_points::failure_point;
 use crate::subscription::Handler;
@@ -39,6 +40,8 @@ pub(super) struct Runtime<S: Store> {
     pub(super) batch_max: u32,
     /// What of payloads may be shown, by message type.
     pub(super) sensitivities: BTreeMap<String, Sensitivity>,
+    /// How many cases were told of lately.
+    pub(super) told_cases: ToldCases,
 }
 
 impl<S: Store> Runtime<S> {
@@ -154,7 +157,8 @@ impl<S: Store> Runner<S> {
     ) -> (Self, mpsc::UnboundedSender<Note>) {
         let (to_self, notes) = mpsc::unbounded_channel();
         let mut dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
-        let dependency = Arc::new(Dependency::of(&runtime.contract));
+        let addresses = runtime.handlers.values().filter_map(Handler::address);
+        let dependency = Arc::new(Dependency::of(&runtime.contract, &addresses.collect()));
         if runtime.handlers.values().all(Handler::is_outside) {
             dispatcher = dispatcher.starting_at(dependency.first_pace());
         }
