@@ -76,6 +76,7 @@ pub use handler::{BatchFn, Boxed, Call, Deliver, Delivery, EffectFn, Probe, Repl
 pub use onceward_core as core;
 pub use onceward_core::contract::{OnPoison, Order, Semantics};
 pub use onceward_core::expiry::Expired;
+pub use onceward_core::group::{Priority, Tenants};
 pub use onceward_core::hold::HoldLimits;
 pub use onceward_core::store::{Accepted, Start};
 pub use onceward_core::version::{Gaps, VersionPolicy};

@@ -64,7 +64,9 @@ pub(super) struct Model {
     pub(super) versions: Option<VersionPolicy>,
     /// Refused because their version was behind.
     pub(super) refused: BTreeSet<u64>,
-    pub(super) positions: BTreeMap<u16, Position>,
+    /// By what its messages are divided.
+    pub(super) grouping: Grouping,
+    pub(super) stands: BTreeMap<u16, Stand>,
     pub(super) epochs: BTreeMap<u16, u64>,
     pub(super) runs: u64,
 }
@@ -104,7 +106,10 @@ impl Model {
             case_every: 40,
             versions: None,
             refused: BTreeSet::new(),
-            positions: (0..LANES).map(|lane| (lane, Position::origin(1))).collect(),
+            grouping: Grouping::of_types(["t"]),
+            stands: (0..LANES)
+                .map(|lane| (lane, Position::origin(1).into()))
+                .collect(),
             epochs: (0..LANES).map(|lane| (lane, 0)).collect(),
             runs: 0,
         }
@@ -119,12 +124,15 @@ impl Model {
     }
 
     /// The rule that everything rests on.
-    pub(super) fn check_position(&self, lane: u16, position: &Position) {
+    pub(super) fn check_stand(&self, lane: u16, stand: &Stand) {
+        let groups = Groups::new(&self.grouping);
         for row in self.rows.iter().filter(|r| lane_of(r.slot, LANES) == lane) {
-            if position.is_past(row.xid, row.seq) {
+            let group = groups.of(row).map(|group| groups.name(group));
+            let own = group.map_or(&stand.position, |group| stand.of(group));
+            for position in [own, &stand.position] {
                 assert!(
-                    self.is_settled(row.seq),
-                    "the position of lane {lane} passed row {}, which is stored nowhere",
+                    self.is_settled(row.seq) || !position.is_past(row.xid, row.seq),
+                    "lane {lane} passed row {}, which is stored nowhere: {stand:?}",
                     row.seq
                 );
             }
@@ -219,7 +227,7 @@ impl Model {
         let taken = TakenLane {
             lane,
             epoch: *epoch,
-            position: self.positions[&lane].clone(),
+            stand: self.stands[&lane].clone(),
             is_suspect,
             not_before: None,
         };
@@ -447,7 +455,11 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(now_ms: u64) -> Self {
-        let dispatcher = Dispatcher::new(&contract(), 8, now_ms);
+        Self::of(&Grouping::of_types(["t"]), now_ms)
+    }
+
+    pub(super) fn of(grouping: &Grouping, now_ms: u64) -> Self {
+        let dispatcher = Dispatcher::new(&contract(), 8, now_ms).grouped(grouping);
         Self {
             dispatcher,
             underway: VecDeque::new(),
@@ -464,14 +476,14 @@ impl Process {
                     for span in spans {
                         for (lane, epoch) in span.lanes {
                             assert_eq!(model.epochs[&lane], epoch);
-                            model.check_position(lane, &span.position);
-                            model.positions.insert(lane, span.position.clone());
+                            model.check_stand(lane, &span.stand);
+                            model.stands.insert(lane, span.stand.clone());
                         }
                     }
                 }
                 Command::Released(lane) => {
-                    model.check_position(lane.lane, &lane.position);
-                    model.positions.insert(lane.lane, lane.position);
+                    model.check_stand(lane.lane, &lane.stand);
+                    model.stands.insert(lane.lane, lane.stand);
                     self.released.insert(lane.lane);
                 }
                 command => self.underway.push_back(command),

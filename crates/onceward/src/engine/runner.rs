@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onceward_core::contract::{OnPoison, SubscriptionContract};
 use onceward_core::dispatcher::{Command, Dispatcher, Event, Ruling};
+use onceward_core::group::Grouping;
 use onceward_core::lane::slots_of;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{
@@ -31,6 +32,8 @@ use crate::subscription::Handler;
 /// A subscription as it runs.
 pub(super) struct Runtime<S: Store> {
     pub(super) contract: SubscriptionContract,
+    /// By what its messages are divided.
+    pub(super) grouping: Grouping,
     pub(super) handlers: BTreeMap<String, Handler<S>>,
     pub(super) identity: Identity,
     pub(super) on_poison: OnPoison,
@@ -153,7 +156,8 @@ impl<S: Store> Runner<S> {
         reports: mpsc::UnboundedSender<RunnerReport>,
     ) -> (Self, mpsc::UnboundedSender<Note>) {
         let (to_self, notes) = mpsc::unbounded_channel();
-        let mut dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
+        let mut dispatcher =
+            Dispatcher::new(&runtime.contract, runtime.batch_max, 0).grouped(&runtime.grouping);
         let dependency = Dependency::of(&runtime.contract);
         if runtime.handlers.values().all(Handler::is_outside) {
             dispatcher = dispatcher.starting_at(dependency.first_pace());
@@ -270,7 +274,9 @@ impl<S: Store> Runner<S> {
             Note::Page(page, earlier) => self.page(*page, &earlier),
             Note::LookedUp(found) => self.lane_looked_up(*found),
             Note::Taken(lanes) => {
-                let window = u64::from(self.runtime.contract.window_rows);
+                // Each group reads by itself.
+                let window = u64::from(self.runtime.contract.window_rows)
+                    * self.runtime.grouping.count() as u64;
                 for taken in lanes {
                     if taken.is_suspect {
                         self.rereading += SPAN_WINDOWS * window;
