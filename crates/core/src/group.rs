@@ -150,7 +150,9 @@ impl Groups {
             names: Vec::new(),
             priorities: Vec::new(),
         };
-        for class in grouping.classes() {
+        // Whoever takes nothing has a group of nothing.
+        let no_class = grouping.types.is_empty().then_some(Priority::Normal);
+        for class in grouping.classes().into_iter().chain(no_class) {
             let of_class = grouping.types.iter().filter(|(_, c)| **c == class);
             let types: Vec<&str> = of_class.map(|(t, _)| t.as_str()).collect();
             let first = groups.names.len();

@@ -556,3 +556,7 @@ mod model;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "grouped_tests.rs"]
+mod grouped_tests;

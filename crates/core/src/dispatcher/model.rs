@@ -66,23 +66,36 @@ pub(super) struct Model {
     pub(super) refused: BTreeSet<u64>,
     /// By what its messages are divided.
     pub(super) grouping: Grouping,
+    /// By what they are once the next process has started.
+    pub(super) regroupings: Vec<Grouping>,
+    /// Rows that a process may have in memory, where they are fewer than usual.
+    pub(super) window: Option<usize>,
     pub(super) stands: BTreeMap<u16, Stand>,
     pub(super) epochs: BTreeMap<u16, u64>,
     pub(super) runs: u64,
+    /// Refused because their key is one of another group.
+    pub(super) conflicts: BTreeSet<u64>,
 }
 
 impl Model {
     pub(super) fn new(keys: &[u8]) -> Self {
-        let rows = keys.iter().enumerate().map(|(i, key)| {
+        let rows = keys.iter().map(|key| (format!("k{key}"), "t", ""));
+        Self::of(rows, Grouping::of_types(["t"]))
+    }
+
+    /// Rows by key, type and tenant.
+    pub(super) fn of<'r>(
+        rows: impl IntoIterator<Item = (String, &'r str, &'r str)>,
+        grouping: Grouping,
+    ) -> Self {
+        let rows = rows.into_iter().enumerate().map(|(i, (name, of, tenant))| {
             let seq = i as u64 + 1;
-            let name = format!("k{key}");
-            let envelope = Envelope::new(
-                seq.to_string(),
-                "thing",
-                &name,
-                "t",
-                Payload::Json("1".into()),
-            );
+            let payload = Payload::Json("1".into());
+            let mut envelope = Envelope::new(seq.to_string(), "thing", &name, of, payload);
+            if !tenant.is_empty() {
+                let attribute = ("tenant".to_owned(), tenant.to_owned());
+                envelope.attributes.extend([attribute]);
+            }
             Arc::new(Row {
                 xid: seq,
                 seq,
@@ -106,12 +119,15 @@ impl Model {
             case_every: 40,
             versions: None,
             refused: BTreeSet::new(),
-            grouping: Grouping::of_types(["t"]),
+            grouping,
+            regroupings: Vec::new(),
+            window: None,
             stands: (0..LANES)
                 .map(|lane| (lane, Position::origin(1).into()))
                 .collect(),
             epochs: (0..LANES).map(|lane| (lane, 0)).collect(),
             runs: 0,
+            conflicts: BTreeSet::new(),
         }
     }
 
@@ -278,6 +294,14 @@ impl Model {
             if let Some(fate) = self.judge(work, now_ms) {
                 blocked.ended(key, &work.row, &fate);
                 fates.push((work.token, fate));
+                continue;
+            }
+            if work.is_conflict {
+                self.deferred.remove(&seq);
+                self.cases.insert(seq);
+                self.conflicts.insert(seq);
+                let holds_key = false;
+                fates.push((work.token, Fate::Quarantined { holds_key }));
                 continue;
             }
             self.runs += 1;
@@ -455,11 +479,20 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(now_ms: u64) -> Self {
-        Self::of(&Grouping::of_types(["t"]), now_ms)
+        Self::with(Dispatcher::new(&contract(), 8, now_ms).grouped(&Grouping::of_types(["t"])))
     }
 
-    pub(super) fn of(grouping: &Grouping, now_ms: u64) -> Self {
-        let dispatcher = Dispatcher::new(&contract(), 8, now_ms).grouped(grouping);
+    /// One that works on what a model has.
+    pub(super) fn on(model: &Model, now_ms: u64) -> Self {
+        let mut dispatcher = Dispatcher::new(&contract(), 8, now_ms).grouped(&model.grouping);
+        if let Some(window) = model.window.filter(|_| model.grouping.count() > 1) {
+            dispatcher.rows = Room::new(window, model.grouping.count());
+            dispatcher.divide();
+        }
+        Self::with(dispatcher)
+    }
+
+    pub(super) fn with(dispatcher: Dispatcher) -> Self {
         Self {
             dispatcher,
             underway: VecDeque::new(),

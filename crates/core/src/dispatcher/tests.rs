@@ -20,7 +20,7 @@ fn schedule(seed: u64, keys: &[u8], crashes: u32, handovers: u32) -> Model {
 pub(super) fn run_schedule(seed: u64, mut model: Model, crashes: u32, handovers: u32) -> Model {
     let mut chance = Chance(seed);
     let mut now_ms = 0;
-    let mut process = Process::of(&model.grouping, now_ms);
+    let mut process = Process::on(&model, now_ms);
     process.is_slow = true;
     let (mut crashes, mut handovers) = (crashes, handovers);
     for lane in 0..LANES {
@@ -32,7 +32,8 @@ pub(super) fn run_schedule(seed: u64, mut model: Model, crashes: u32, handovers:
         if crashes > 0 && chance.one_in(60) {
             // Everything in memory and under way is gone; the model stays.
             crashes -= 1;
-            process = Process::of(&model.grouping, now_ms);
+            model.grouping = model.regroupings.pop().unwrap_or(model.grouping);
+            process = Process::on(&model, now_ms);
             process.is_slow = true;
             for lane in 0..LANES {
                 let event = model.take(lane, true, now_ms);

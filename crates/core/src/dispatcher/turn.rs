@@ -218,7 +218,7 @@ struct ClassTurn {
     groups: Vec<usize>,
     /// How far it has come, by what it has started.
     pass: u64,
-    /// It had ready work when a turn was last given.
+    /// It has ready work.
     is_active: bool,
 }
 
@@ -238,8 +238,6 @@ pub(super) struct Turns {
     suspects: VecDeque<Arc<str>>,
     /// The share of each origin, in thousandths.
     share: [u32; 2],
-    /// Where the class stood that started last.
-    pass: u64,
     turn: u64,
 }
 
@@ -273,7 +271,6 @@ impl Turns {
             groups: vec![group; groups.count()],
             suspects: VecDeque::new(),
             share: [SHARES - again, again],
-            pass: 0,
             turn: 0,
         }
     }
@@ -343,10 +340,6 @@ impl Turns {
         let (mut weights, mut running) = (0, 0);
         for class in &mut self.classes {
             let is_ready = class.groups.iter().any(|g| groups[*g].is_ready());
-            // What had nothing to start has saved nothing up.
-            if is_ready && !class.is_active {
-                class.pass = class.pass.max(self.pass);
-            }
             class.is_active = is_ready;
             weights += if is_ready { class.priority.weight() } else { 0 };
             running += class.running(groups);
@@ -389,17 +382,22 @@ impl Turns {
         let turn = &mut self.groups[group];
         turn.turn = self.turn;
         turn.in_flight[at] += 1;
-        // What had nothing to start has saved nothing up.
+        // What had nothing to start, or had its share, has saved nothing up.
         if is_alone {
             turn.pass = [0; 2];
         } else {
+            turn.pass[1 - at] = turn.pass[1 - at].max(turn.pass[at]);
             turn.pass[at] += u64::from(self.share[1 - at]);
         }
-        let has = |class: &&mut ClassTurn| class.groups.contains(&group);
-        if let Some(class) = self.classes.iter_mut().find(has) {
-            self.pass = class.pass;
-            class.pass += STRIDE / u64::from(class.priority.weight());
+        let Some(own) = self.classes.iter().position(|c| c.groups.contains(&group)) else {
+            return;
+        };
+        let pass = self.classes[own].pass;
+        for class in &mut self.classes {
+            class.pass = class.pass.max(pass);
         }
+        let class = &mut self.classes[own];
+        class.pass += STRIDE / u64::from(class.priority.weight());
     }
 
     /// Whether nothing of the other origin is ready.
