@@ -150,7 +150,7 @@ impl Status for MemoryStore {
 pub(super) fn is_past(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
     let number = lane_of(row.slot, subscription.lanes);
     let lane = state.lanes.get(&(name.to_owned(), number));
-    lane.is_some_and(|lane| lane.position.is_past(row.xid, row.seq))
+    lane.is_some_and(|lane| lane.stand.position.is_past(row.xid, row.seq))
 }
 
 fn stand(
