@@ -207,10 +207,10 @@ impl Follower {
         row: &PgRow,
     ) -> Result<MessageState, StoreError> {
         let kept = KeptLane::read(row)?;
-        let position = self.records.stand(connection, subscription, &kept).await?;
+        let stand = self.records.stand(connection, subscription, &kept).await?;
         let is_past = self
             .eras
-            .is_past(&position, message.xid, message.seq as u64);
+            .is_past(&stand.position, message.xid, message.seq as u64);
         Ok(if is_past {
             MessageState::Delivered
         } else {

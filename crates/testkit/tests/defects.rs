@@ -38,6 +38,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::PurgesWhatMayCome => "operate_corrections::a_case_goes_when_nothing_can_need_it",
         Defect::RemovesWhatIsLeft => "registry::what_is_left_keeps_a_subscription",
         Defect::PausesCount => "operate_subscriptions::no_age_counts_in_a_pause",
+        Defect::BacklogLooksYoung => "status::the_backlog_counts_deferred_and_quarantined",
         Defect::StillCounts => "still::no_age_counts_while_something_stands_still",
         Defect::StillUncut => "still::an_operators_pause_takes_the_place_of_what_stands_still",
         Defect::FutureIsLate => "still::what_is_due_later_is_not_late",

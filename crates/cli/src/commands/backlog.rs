@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use onceward_core::Timestamp;
+use onceward_core::campaign::CampaignState;
 use onceward_core::hold::{HoldLimits, Limit};
 use onceward_core::store::{
-    Backlog, BacklogQuery, Cases, HeldQuery, LongHeld, Status, StillBecause, Upkeep, UpkeepReport,
+    Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, HeldQuery, LongHeld, Replay, Status,
+    StillBecause, Upkeep, UpkeepReport,
 };
 use serde_json::{Value, json};
 
+use super::acting::no_subscription;
 use super::old_cases::{CASES_MS_DEFAULT, OldCases};
+use super::replay::campaign_json;
 use crate::cli::Global;
 use crate::config::Config;
-use crate::error::{Code, Error};
-use crate::output::{Output, age, age_since, align_right, now, table};
+use crate::error::Error;
+use crate::output::{Output, age, age_since, align_right, now, plain, table};
 use crate::store::Opened;
 
 /// Options of `backlog`.
@@ -35,7 +39,7 @@ pub struct BacklogArgs {
 ///
 /// # Errors
 /// When the store or standard output fails, or there is no such subscription.
-pub async fn run<S: Status + Upkeep + Cases>(
+pub async fn run<S: Status + Upkeep + Cases + Replay>(
     opened: Opened<'_, S>,
     output: Output,
     global: &Global,
@@ -43,11 +47,10 @@ pub async fn run<S: Status + Upkeep + Cases>(
 ) -> Result<(), Error> {
     let mut names = opened.check(opened.store.subscriptions().await)?;
     if let Some(wanted) = &args.subscription {
-        names.retain(|name| name == wanted);
-        if names.is_empty() {
-            let message = format!("no subscription is called {wanted:?} in this store");
-            return Err(Error::new(Code::NotFound, message));
+        if !names.contains(wanted) {
+            return Err(no_subscription(wanted, &names));
         }
+        names.retain(|name| name == wanted);
     }
     let limits = limits(global);
     let mut backlogs = Vec::new();
@@ -77,8 +80,10 @@ pub async fn run<S: Status + Upkeep + Cases>(
     let tidied = opened.check(opened.store.last_tidy().await)?;
     let cases_ms = Config::load(&global.config).map_or(CASES_MS_DEFAULT, |config| config.cases_ms);
     let old = opened.check(OldCases::find(opened.store, cases_ms, now()).await)?;
+    let campaigns = campaigns(opened, args.subscription.as_deref()).await?;
     if output.is_json() {
         return output.json(&json!({
+            "campaigns": campaigns.iter().map(campaign_json).collect::<Vec<Value>>(),
             "subscriptions": backlogs.iter().zip(&held)
                 .map(|(backlog, held)| backlog_json(backlog, held))
                 .collect::<Vec<Value>>(),
@@ -95,8 +100,57 @@ pub async fn run<S: Status + Upkeep + Cases>(
             output.line(&line)?;
         }
     }
+    for campaign in &campaigns {
+        output.line(&campaign_line(campaign, now()))?;
+    }
     output.line(&retention_line(tidied.as_ref()))?;
     old.map_or(Ok(()), |old| output.line(&old.words()))
+}
+
+/// Campaigns that are not over: what they refer to is kept.
+async fn campaigns<S: Replay>(
+    opened: Opened<'_, S>,
+    subscription: Option<&str>,
+) -> Result<Vec<Campaign>, Error> {
+    let mut found = Vec::new();
+    let mut query = CampaignQuery {
+        subscription,
+        rows_max: 1_000,
+        ..CampaignQuery::default()
+    };
+    loop {
+        let page = opened.check(opened.store.campaigns(query).await)?;
+        let Some(last) = page.last() else {
+            return Ok(found);
+        };
+        query.after_campaign_id = last.campaign_id;
+        let is_on = |campaign: &Campaign| !campaign.standing.state.is_over();
+        found.extend(page.into_iter().filter(is_on));
+    }
+}
+
+fn campaign_line(campaign: &Campaign, now: Timestamp) -> String {
+    let (number, counts) = (campaign.campaign_id, campaign.counts);
+    let planned = format!(
+        "planned {} ago by {}",
+        age(now.millis_since(campaign.planned_at)),
+        plain(&campaign.planned_by)
+    );
+    let name = &campaign.subscription;
+    match campaign.standing.state {
+        CampaignState::Planned => format!(
+            "campaign {number}: {name}: {planned} and not started; the log keeps its {} message(s): \
+             onceward replay start {number}, or replay stop {number}",
+            counts.total()
+        ),
+        state => format!(
+            "campaign {number}: {name}: {}, {} left, {} running, {} done, {planned}",
+            state.as_str(),
+            counts.left,
+            counts.running,
+            counts.done
+        ),
+    }
 }
 
 fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {

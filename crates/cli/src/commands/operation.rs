@@ -148,7 +148,7 @@ async fn look<S: Status + Operate>(
 }
 
 /// Takes out what may hold payload data.
-fn withhold(state: &mut MessageState) {
+pub(super) fn withhold(state: &mut MessageState) {
     match state {
         MessageState::Finished { result, .. } => *result = None,
         MessageState::Deferred {
@@ -209,7 +209,8 @@ fn message_json(message: &MessageStatus) -> Value {
     value
 }
 
-fn describe(state: &MessageState) -> String {
+/// How a message stands, for people.
+pub(super) fn describe(state: &MessageState) -> String {
     match state {
         MessageState::Pending => "pending".to_owned(),
         MessageState::Delivered => "delivered".to_owned(),
@@ -288,7 +289,7 @@ async fn watch<S: Status + Operate>(
         let mut states = Vec::new();
         for m in &messages {
             for (subscription, state) in &m.subscriptions {
-                let change = (m.id.clone(), subscription.clone(), state.clone());
+                let change = (m.id.clone(), subscription.clone(), ageless(state));
                 if !seen.contains(&change) {
                     report(output, m, subscription, state)?;
                 }
@@ -309,6 +310,15 @@ async fn watch<S: Status + Operate>(
             Standing::Going => tokio::time::sleep(LOOK_EVERY).await,
         }
     }
+}
+
+/// A state without what time alone changes.
+fn ageless(state: &MessageState) -> MessageState {
+    let mut state = state.clone();
+    if let MessageState::Deferred { spent, .. } = &mut state {
+        spent.age_ms = 0;
+    }
+    state
 }
 
 fn report(

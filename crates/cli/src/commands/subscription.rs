@@ -10,7 +10,7 @@ use onceward_core::store::{
 };
 use serde_json::json;
 
-use super::acting::{ActorArgs, ConfirmArgs, refusal};
+use super::acting::{ActorArgs, ConfirmArgs, of_name, refusal};
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, table};
 use crate::store::Opened;
@@ -246,7 +246,7 @@ fn paused_text(paused_at: Option<Timestamp>, now: Timestamp) -> String {
     )
 }
 
-async fn pause<S: Operate>(
+async fn pause<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &PauseArgs,
@@ -258,8 +258,9 @@ async fn pause<S: Operate>(
         is_paused,
         by: args.by.actor(&who),
     };
-    let done = opened.store.set_pause(request).await;
-    done.map_err(|error| refusal(opened.url, &error))?;
+    if let Err(error) = opened.store.set_pause(request).await {
+        return Err(of_name(opened, request.subscription, refusal(opened.url, &error)).await);
+    }
     if output.is_json() {
         return output.json(&json!({ "subscription": args.subscription, "paused": is_paused }));
     }
@@ -270,7 +271,7 @@ async fn pause<S: Operate>(
     output.line(&format!("{}: {text}", args.subscription))
 }
 
-async fn limit<S: Operate>(
+async fn limit<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &LimitArgs,
@@ -282,8 +283,9 @@ async fn limit<S: Operate>(
         rate: args.rate(),
         by: args.by.actor(&who),
     };
-    let done = opened.store.set_limit(request).await;
-    done.map_err(|error| refusal(opened.url, &error))?;
+    if let Err(error) = opened.store.set_limit(request).await {
+        return Err(of_name(opened, request.subscription, refusal(opened.url, &error)).await);
+    }
     if output.is_json() {
         return output.json(&json!({
             "subscription": args.subscription,
@@ -294,7 +296,7 @@ async fn limit<S: Operate>(
     output.line(&format!("{}: {}", args.subscription, args.words()))
 }
 
-async fn retry<S: Operate>(
+async fn retry<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &RetryArgs,
@@ -305,8 +307,13 @@ async fn retry<S: Operate>(
         key: args.key.as_deref(),
         by: args.by.actor(&who),
     };
-    let resumed = opened.store.resume_deferred(request).await;
-    let count = resumed.map_err(|error| refusal(opened.url, &error))?;
+    let count = match opened.store.resume_deferred(request).await {
+        Ok(count) => count,
+        Err(error) => {
+            let error = refusal(opened.url, &error);
+            return Err(of_name(opened, request.subscription, error).await);
+        }
+    };
     if output.is_json() {
         return output.json(&json!({
             "subscription": args.subscription,

@@ -1,6 +1,7 @@
 //! How fast a subscription with effects outside the database goes on, by how the other side fares:
 //! a breaker, a limit of what is under way, and windows that the other side names.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onceward_core::breaker::{Breaker, Gate, Sign, Turn};
@@ -25,6 +26,9 @@ const STILL_MS_MIN: u64 = 1_000;
 /// What is known of the other side in this process.
 #[derive(Debug)]
 pub(super) struct Dependency {
+    subscription: String,
+    /// Where the other side is, as far as that is known and may be told.
+    address: String,
     started: Instant,
     state: Mutex<State>,
 }
@@ -58,8 +62,11 @@ pub(super) struct Asked<'d> {
 
 impl Dependency {
     /// Nothing is known yet.
-    pub(super) fn of(contract: &SubscriptionContract) -> Self {
+    pub(super) fn of(contract: &SubscriptionContract, addresses: &BTreeSet<String>) -> Self {
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
         Self {
+            subscription: contract.name.clone(),
+            address: addresses.join(", "),
             started: Instant::now(),
             state: Mutex::new(State {
                 breaker: Breaker::new(contract.breaker),
@@ -72,6 +79,11 @@ impl Dependency {
                 is_used: false,
             }),
         }
+    }
+
+    /// None where no handler says where it is.
+    fn address(&self) -> Option<&str> {
+        (!self.address.is_empty()).then_some(self.address.as_str())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -221,12 +233,20 @@ impl Asked<'_> {
             .observe(now_ms, message, sign, fastrand::u64(..))
         {
             Turn::Opened => {
-                tracing::warn!("the other side fails one message after another: work pauses");
+                tracing::warn!(
+                    subscription = self.dependency.subscription,
+                    address = self.dependency.address(),
+                    "the other side fails one message after another: work pauses"
+                );
                 state.limit.restart();
                 state.opened_ms = Some(now_ms);
             }
             Turn::Closed => {
-                tracing::info!("the other side answers again: work goes on");
+                tracing::info!(
+                    subscription = self.dependency.subscription,
+                    address = self.dependency.address(),
+                    "the other side answers again: work goes on"
+                );
                 state.has_closed = true;
                 state.opened_ms = None;
             }

@@ -28,6 +28,7 @@ mod field_replay;
 mod field_rooms;
 mod field_times;
 mod fleet;
+mod groups;
 mod hostile;
 mod identity;
 mod outside;

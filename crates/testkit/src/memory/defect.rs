@@ -57,6 +57,8 @@ pub enum Defect {
     RemovesWhatIsLeft,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// The oldest deferred message is taken to be as old as the last to be deferred.
+    BacklogLooksYoung,
     /// Ages go on while a subscription stands still by itself.
     StillCounts,
     /// An operator's pause does not end one that would have ended by itself: both count.
@@ -87,7 +89,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -114,6 +116,7 @@ impl Defect {
         Self::PurgesWhatMayCome,
         Self::RemovesWhatIsLeft,
         Self::PausesCount,
+        Self::BacklogLooksYoung,
         Self::StillCounts,
         Self::StillUncut,
         Self::FutureIsLate,

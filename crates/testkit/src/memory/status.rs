@@ -74,7 +74,13 @@ impl Status for MemoryStore {
         count_waiting(&state, subscription, query.count_max, &mut backlog);
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
-                count_deferred(&mut backlog, deferred.kind, deferred.first_at);
+                count_deferred(&mut backlog, deferred.kind);
+                let other = backlog.oldest_deferred_at.unwrap_or(deferred.first_at);
+                backlog.oldest_deferred_at =
+                    Some(match self.shared.has(Defect::BacklogLooksYoung) {
+                        true => other.max(deferred.first_at),
+                        false => other.min(deferred.first_at),
+                    });
                 let is_late_retry = deferred.kind == DeferralKind::Retry
                     && (deferred.due_at <= Some(now) || self.shared.has(Defect::FutureIsLate));
                 if let Some(due_at) = deferred.due_at.filter(|_| is_late_retry) {
@@ -144,7 +150,7 @@ impl Status for MemoryStore {
 pub(super) fn is_past(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
     let number = lane_of(row.slot, subscription.lanes);
     let lane = state.lanes.get(&(name.to_owned(), number));
-    lane.is_some_and(|lane| lane.position.is_past(row.xid, row.seq))
+    lane.is_some_and(|lane| lane.stand.position.is_past(row.xid, row.seq))
 }
 
 fn stand(
@@ -245,7 +251,7 @@ fn count_waiting(
     }
 }
 
-fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp) {
+fn count_deferred(backlog: &mut Backlog, kind: DeferralKind) {
     let counts = &mut backlog.deferred;
     match kind {
         DeferralKind::Retry => counts.retry += 1,
@@ -254,6 +260,4 @@ fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp
         DeferralKind::Operator => counts.operator += 1,
         DeferralKind::Gap => counts.gap += 1,
     }
-    let oldest = backlog.oldest_deferred_at.unwrap_or(first_at);
-    backlog.oldest_deferred_at = Some(oldest.min(first_at));
 }

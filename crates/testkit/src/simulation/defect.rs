@@ -42,6 +42,12 @@ pub enum Defect {
     ForgetsVersions,
     /// What a message over a gap waits for is not found among what is deferred.
     ForgetsEarlier,
+    /// Messages are retried for as long as it takes.
+    AgeUnlimited,
+    /// Messages are given up before their time.
+    AgeCutShort,
+    /// Nobody was there, and the message pays for it.
+    OutageCounts,
     /// The store is wrong.
     Store(memory::Defect),
 }
@@ -63,6 +69,9 @@ impl Defect {
             Self::DropsBuffer,
             Self::ForgetsVersions,
             Self::ForgetsEarlier,
+            Self::AgeUnlimited,
+            Self::AgeCutShort,
+            Self::OutageCounts,
         ];
         own.into_iter()
             .chain(memory::Defect::ALL.into_iter().map(Self::Store))
@@ -110,7 +119,7 @@ impl SimStore {
         if self.is(Defect::AdvancesPastUnfinished) {
             let head = self.inner.head().await?;
             for span in &mut spans {
-                span.position = head.clone();
+                span.stand = head.clone().into();
             }
         }
         Ok(spans)
@@ -124,7 +133,7 @@ impl SimStore {
         if self.is(Defect::DropsBuffer) && self.process.is_stopping() {
             let head: Position = self.inner.head().await?;
             for lane in &mut lanes {
-                lane.position = head.clone();
+                lane.stand = head.clone().into();
             }
         }
         Ok(lanes)
@@ -314,7 +323,7 @@ impl SimStore {
         let released = ReleasedLane {
             lane: taken.lane,
             epoch: taken.epoch,
-            position: taken.position,
+            stand: taken.stand,
         };
         let request = Release {
             lease: &lease,
