@@ -47,6 +47,17 @@ async fn act(place: &Place, campaign: &Campaign, action: CampaignAction<'_>) {
 
 const STARTED: &str = "select count(*) from onceward.campaign_items where started_at is not null";
 
+/// Waits for so many items to be out, as long as more of them go.
+async fn until_out(place: &Place, count: i64) {
+    let mut seen = place.count(STARTED).await;
+    while seen < count {
+        let before = seen;
+        let more = format!("more than {before} of {count} are out");
+        until(&more, || async { place.count(STARTED).await > before }).await;
+        seen = place.count(STARTED).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bc_42_a_replay_of_thousands_holds_its_rate_stops_and_adds_up() {
     let count = item_count();
@@ -111,10 +122,7 @@ async fn bc_42_a_replay_of_thousands_holds_its_rate_stops_and_adds_up() {
         CampaignAction::Start { approved_by: None },
     )
     .await;
-    until("a third is out", || async {
-        place.count(STARTED).await > count / 3
-    })
-    .await;
+    until_out(&place, count / 3).await;
     act(&place, &campaign, CampaignAction::Pause).await;
     let out = place.count(STARTED).await;
     let late = "select count(*) from onceward.campaign_items i, onceward.audit a
@@ -134,16 +142,7 @@ async fn bc_42_a_replay_of_thousands_holds_its_rate_stops_and_adds_up() {
     // The process that may have driven it goes; the other goes on with the rest.
     first.shutdown(Duration::from_secs(10)).await;
     act(&place, &campaign, CampaignAction::Resume).await;
-    let mut seen = out;
-    while seen < count {
-        let before = seen;
-        until(
-            &format!("more than {before} of {count} are out"),
-            || async { place.count(STARTED).await > before },
-        )
-        .await;
-        seen = place.count(STARTED).await;
-    }
+    until_out(&place, count).await;
     until("it is over", || async {
         let campaign = now(&place, &campaign).await;
         campaign.standing.state.is_over() && campaign.counts.running == 0
