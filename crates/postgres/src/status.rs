@@ -3,7 +3,7 @@
 use onceward_core::hold::HoldLimits;
 use onceward_core::store::{
     Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
+    MessageStatus, OperationQuery, Status, StillBecause, StillNow, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -13,6 +13,7 @@ use crate::deferrals::{read_failure, read_spent};
 use crate::effects::read_ending;
 use crate::era::{Eras, eras};
 use crate::error::while_doing;
+use crate::lanes::read_rate;
 use crate::positions::{KeptLane, Records};
 use crate::session::{Postgres, moment};
 use crate::waiting::count_waiting;
@@ -281,6 +282,18 @@ async fn finished(
     row.map(read).transpose().map_err(while_doing(FOLLOW))
 }
 
+fn read_still(counts: &PgRow) -> Result<Option<StillNow>, sqlx::Error> {
+    let because: Option<&str> = counts.try_get("still_because")?;
+    let since: Option<i64> = counts.try_get("still_since")?;
+    let until: Option<i64> = counts.try_get("still_until")?;
+    let said = because.and_then(StillBecause::parse).zip(since);
+    Ok(said.map(|(because, since)| StillNow {
+        because,
+        since: moment(since),
+        until: until.map(moment),
+    }))
+}
+
 fn read_backlog(
     subscription: &str,
     counts: &PgRow,
@@ -309,8 +322,11 @@ fn read_backlog(
         oldest_deferred_at: counts
             .try_get::<Option<i64>, _>("oldest_deferred_at")?
             .map(moment),
+        due_since: counts.try_get::<Option<i64>, _>("due_since")?.map(moment),
         quarantined: count("quarantined")?,
         paused_at: counts.try_get::<Option<i64>, _>("paused_at")?.map(moment),
+        still: read_still(counts)?,
+        rate: read_rate(counts)?,
         lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
         now: moment(counts.try_get("now")?),
     })

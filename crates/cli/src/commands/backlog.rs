@@ -8,7 +8,7 @@ use onceward_core::campaign::CampaignState;
 use onceward_core::hold::{HoldLimits, Limit};
 use onceward_core::store::{
     Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, HeldQuery, LongHeld, Replay, Status,
-    Upkeep, UpkeepReport,
+    StillBecause, Upkeep, UpkeepReport,
 };
 use serde_json::{Value, json};
 
@@ -92,6 +92,9 @@ pub async fn run<S: Status + Upkeep + Cases + Replay>(
         }));
     }
     for_people(output, &backlogs)?;
+    for line in backlogs.iter().filter_map(pace_line) {
+        output.line(&line)?;
+    }
     for (backlog, held) in backlogs.iter().zip(&held) {
         for line in held.lines(&backlog.subscription) {
             output.line(&line)?;
@@ -168,7 +171,7 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
         rows.add_row([
             b.subscription.clone(),
             format!("{}{more}", b.waiting),
-            age_since(oldest(b), b.now),
+            age_since(b.ready_since(), b.now),
             b.deferred.retry.to_string(),
             b.deferred.held.to_string(),
             b.deferred.running.to_string(),
@@ -245,12 +248,30 @@ impl HeldHere {
     }
 }
 
-/// When the oldest unfinished message was recorded.
-fn oldest(backlog: &Backlog) -> Option<Timestamp> {
-    match (backlog.oldest_waiting_at, backlog.oldest_deferred_at) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
+/// What stands still without an operator's word, and what operators limited.
+fn pace_line(backlog: &Backlog) -> Option<String> {
+    let ago = |at| age(backlog.now.millis_since(at));
+    let still = backlog.still.map(|still| match still.because {
+        StillBecause::Breaker => format!(
+            "stands still: the other side has been away for {} (breaker open)",
+            ago(still.since)
+        ),
+        StillBecause::RateWindow => {
+            let left = still.until.map(|at| age(at.millis_since(backlog.now)));
+            let left = left.map(|left| format!(", for another {left}"));
+            format!(
+                "stands still: the other side asked {} ago to be left alone{}",
+                ago(still.since),
+                left.unwrap_or_default()
+            )
+        }
+    });
+    let rate = backlog.rate.map(|rate| {
+        let per_second = rate.per_second;
+        format!("limited to {per_second} per second; what waits for that burns nothing")
+    });
+    let said: Vec<String> = still.into_iter().chain(rate).collect();
+    (!said.is_empty()).then(|| format!("{}: {}", backlog.subscription, said.join("; ")))
 }
 
 fn lanes_text(backlog: &Backlog) -> String {
@@ -275,6 +296,7 @@ fn backlog_json(backlog: &Backlog, held: &HeldHere) -> Value {
     let mut value = json!(backlog);
     value["oldest_waiting_age_ms"] = json!(age_ms(backlog.oldest_waiting_at));
     value["oldest_deferred_age_ms"] = json!(age_ms(backlog.oldest_deferred_at));
+    value["ready_age_ms"] = json!(backlog.ready_age_ms());
     value["held_limits"] = json!(held.limits);
     value["held_longest"] = held
         .keys

@@ -512,5 +512,6 @@ const fn ruling(is_paused: bool) -> Ruling {
     Ruling {
         is_paused,
         concurrency_max: None,
+        rate: None,
     }
 }

@@ -13,6 +13,7 @@ mod gap;
 mod key;
 mod look;
 mod pace;
+mod probe;
 mod protocol;
 mod release;
 mod run;
@@ -137,8 +138,6 @@ pub struct Dispatcher {
     last_load: u64,
     /// Messages in memory that were loaded.
     from_store: usize,
-    /// The pause is for a person to act.
-    awaits_person: bool,
     /// By an operator: nothing is started.
     is_paused: bool,
     last_look: u64,
@@ -189,7 +188,6 @@ impl Dispatcher {
             loading: 0,
             last_load: 0,
             from_store: 0,
-            awaits_person: false,
             is_paused: false,
             last_look: 0,
             suspects_left: 0,
@@ -274,7 +272,12 @@ impl Dispatcher {
         // Without a lane there is no position to keep.
         let save = (self.is_dirty && !self.lanes.is_empty())
             .then(|| self.saved_at_ms + self.save_interval_ms());
-        [due, resume, save, more]
+        let start = match self.ready.is_empty() {
+            true => None,
+            // One that has come already is not what is waited for.
+            false => self.pacing.next_start_ms().filter(|ms| *ms > self.now_ms),
+        };
+        [due, resume, save, more, start]
             .into_iter()
             .flatten()
             .reduce(std::cmp::Ord::min)

@@ -280,9 +280,13 @@ impl Model {
             blocked.ended(key, &work.row, &fate);
             fates.push((work.token, fate));
         }
+        let is_probe = chance.one_in(8);
         let pace = Pace {
             pause_ms: is_trouble.then_some(5),
-            ..Pace::default()
+            person_pause_ms: chance.one_in(40).then_some(20),
+            concurrency: (is_probe || chance.one_in(2)).then_some(if is_probe { 1 } else { 4 }),
+            more_after_ms: None,
+            is_probe,
         };
         Event::Finished {
             batch: batch.batch,

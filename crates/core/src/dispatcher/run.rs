@@ -19,7 +19,12 @@ impl Dispatcher {
             if is_suspect && !self.batches.is_empty() {
                 return;
             }
-            let mut works = self.take_ready(self.size.next() as usize);
+            let starts = self.starts();
+            if starts == 0 || !self.probe_first() {
+                return;
+            }
+            let mut works = self.take_ready(starts.min(self.size.next() as usize));
+            self.pacing.started(works.len());
             for work in &mut works {
                 work.is_suspect |= is_suspect;
             }
@@ -101,11 +106,6 @@ impl Dispatcher {
         self.size.observe(seen);
         let looked_into = seen.messages.saturating_sub(seen.duplicates);
         self.suspects_left = self.suspects_left.saturating_sub(looked_into);
-        if pace.pause_ms.is_some() {
-            let is_for_person =
-                |fate: &Fate| matches!(fate, Fate::Deferred(d) if d.kind == DeferralKind::Operator);
-            self.awaits_person = fates.iter().any(|(_, fate)| is_for_person(fate));
-        }
         self.pacing.set(self.now_ms, pace);
         let mut touched = BTreeSet::new();
         let mut returned = Vec::new();
@@ -360,4 +360,4 @@ impl Dispatcher {
 
 #[cfg(test)]
 #[path = "run_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -244,6 +244,7 @@ impl<S: Store> EngineBuilder<S> {
             report,
             patience: patience::Patience::default(),
             campaigns: campaigns::Campaigns::default(),
+            dependencies: BTreeMap::new(),
         };
         Ok(Running {
             store,

@@ -158,7 +158,7 @@ impl<S: Store> Runner<S> {
         let (to_self, notes) = mpsc::unbounded_channel();
         let mut dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
         let addresses = runtime.handlers.values().filter_map(Handler::address);
-        let dependency = Dependency::of(&runtime.contract, &addresses.collect());
+        let dependency = Arc::new(Dependency::of(&runtime.contract, &addresses.collect()));
         if runtime.handlers.values().all(Handler::is_outside) {
             dispatcher = dispatcher.starting_at(dependency.first_pace());
         }
@@ -196,6 +196,11 @@ impl<S: Store> Runner<S> {
             acted: Acted::default(),
         };
         (runner, sender)
+    }
+
+    /// What its calls and deliveries depend on.
+    pub(super) fn dependency(&self) -> Arc<Dependency> {
+        Arc::clone(&self.executor.dependency)
     }
 
     /// Works until it is dropped, halted, drained, or cannot go on. Nothing of it is at work

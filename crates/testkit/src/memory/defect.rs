@@ -59,6 +59,12 @@ pub enum Defect {
     PausesCount,
     /// The oldest deferred message is taken to be as old as the last to be deferred.
     BacklogLooksYoung,
+    /// Ages go on while a subscription stands still by itself.
+    StillCounts,
+    /// An operator's pause does not end one that would have ended by itself: both count.
+    StillUncut,
+    /// A retry that is due later counts as late.
+    FutureIsLate,
     /// A deferral that is gone is not noticed.
     GoneUnseen,
     /// Two campaigns may have one message.
@@ -83,7 +89,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 40] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -111,6 +117,9 @@ impl Defect {
         Self::RemovesWhatIsLeft,
         Self::PausesCount,
         Self::BacklogLooksYoung,
+        Self::StillCounts,
+        Self::StillUncut,
+        Self::FutureIsLate,
         Self::GoneUnseen,
         Self::CampaignsShare,
         Self::RerunsUndeclared,

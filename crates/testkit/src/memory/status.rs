@@ -63,8 +63,11 @@ impl Status for MemoryStore {
             oldest_waiting_at: None,
             deferred: DeferredCounts::default(),
             oldest_deferred_at: None,
+            due_since: None,
             quarantined: 0,
             paused_at: state.tables.paused_since(name),
+            still: state.tables.still(name, now),
+            rate: state.tables.limits.get(name).and_then(|limits| limits.rate),
             lanes: owners(&state, name, now),
             now,
         };
@@ -78,6 +81,16 @@ impl Status for MemoryStore {
                         true => other.max(deferred.first_at),
                         false => other.min(deferred.first_at),
                     });
+                let is_late_retry = deferred.kind == DeferralKind::Retry
+                    && (deferred.due_at <= Some(now) || self.shared.has(Defect::FutureIsLate));
+                if let Some(due_at) = deferred.due_at.filter(|_| is_late_retry) {
+                    let earlier = backlog.due_since.is_none_or(|since| due_at < since);
+                    backlog.due_since = if earlier {
+                        Some(due_at)
+                    } else {
+                        backlog.due_since
+                    };
+                }
             }
         }
         let cases = state.tables.cases.values();
