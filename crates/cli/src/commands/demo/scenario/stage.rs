@@ -298,8 +298,8 @@ impl<'a, S: Depot> Stage<'a, S> {
     /// What the receiver has, in its order.
     pub(super) fn received(&self) -> Result<Vec<Effect>, Error> {
         let requests = self.requests()?.into_iter();
-        let effect = |request: Request| match request.taken {
-            super::receiver::Taken::Taken { parcel } => Some((parcel, request.id)),
+        let effect = |request: Request| match request.outcome {
+            super::receiver::Outcome::Taken { parcel } => Some((parcel, request.id)),
             _ => None,
         };
         Ok(requests.filter_map(effect).collect())
