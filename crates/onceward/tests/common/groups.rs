@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use onceward::core::Position;
 use onceward::core::contract::{Contract, MessageContract};
 use onceward::core::store::{BacklogQuery, CaseQuery, Store};
-use onceward::core::Position;
 use onceward::{
     Deliver, Delivery, Engine, EngineOptions, Envelope, Failure, Payload, Priority, Running,
     Semantics, Start, Subscription, Tenants,
@@ -64,7 +64,10 @@ impl Desk {
 impl Deliver for Desk {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Failure> {
         tokio::time::sleep(self.work).await;
-        self.delivered.lock().unwrap().push(delivery.row.envelope.id.clone());
+        self.delivered
+            .lock()
+            .unwrap()
+            .push(delivery.row.envelope.id.clone());
         self.count.send_modify(|count| *count += 1);
         Ok(())
     }

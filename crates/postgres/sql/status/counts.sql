@@ -1,4 +1,4 @@
-select s.lanes, s.types,
+select s.lanes, s.types, s.terms,
     onceward.micros(onceward.moment($2::bigint)) as now,
     count(*) filter (where d.kind = 'retry') as retry,
     count(*) filter (where d.kind = 'held') as held,
@@ -13,4 +13,4 @@ select s.lanes, s.types,
 from onceward.subscriptions s
 left join onceward.deferrals d on d.subscription = s.subscription
 where s.subscription = $1::text
-group by s.subscription, s.lanes, s.types
+group by s.subscription, s.lanes, s.types, s.terms

@@ -1,5 +1,5 @@
 SELECT
-    s.lanes, s.types, s.not_before,
+    s.lanes, s.types, s.not_before, s.terms,
     coalesce(?2, (SELECT micros FROM onceward_clock)) AS now_micros,
     (SELECT count(*) FROM onceward_case AS c WHERE c.subscription = s.subscription
         AND c.state IN ('open', 'acknowledged', 'corrected')) AS quarantined,
