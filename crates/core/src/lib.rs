@@ -22,6 +22,7 @@
 //! | [`dispatcher`] | order, windows, deferral and handover as a state machine |
 //! | [`breaker`] | when a dependency counts as away |
 //! | [`concurrency`] | how much a dependency can take at once |
+//! | [`rate`] | how many messages may start per second in a fleet |
 //! | [`coalesce`] | how large a batch is, and how a failed one is taken apart |
 //! | [`version`] | versions of aggregates: behind, next, over a gap |
 //! | [`expiry`] | when work has become useless, and what follows |
@@ -46,6 +47,7 @@ pub mod lane;
 pub mod ledger;
 pub mod message;
 pub mod position;
+pub mod rate;
 pub mod retry;
 pub mod sensitivity;
 mod stand;

@@ -74,6 +74,7 @@ pub use engine::{
 pub use failure_points::on_failure_point;
 pub use handler::{BatchFn, Boxed, Call, Deliver, Delivery, EffectFn, Probe, Reply};
 pub use onceward_core as core;
+pub use onceward_core::breaker::BreakerPolicy;
 pub use onceward_core::contract::{OnPoison, Order, Semantics};
 pub use onceward_core::expiry::Expired;
 pub use onceward_core::group::{Priority, Tenants};

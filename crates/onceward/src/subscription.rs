@@ -47,6 +47,15 @@ impl<S: Store> Handler<S> {
         matches!(self, Self::Call(_) | Self::Deliver(_))
     }
 
+    /// Where the other side is, where it says so.
+    pub(crate) fn address(&self) -> Option<String> {
+        match self {
+            Self::Call(call) => call.address(),
+            Self::Deliver(deliver) => deliver.address(),
+            Self::Local(_) | Self::Batch(_) => None,
+        }
+    }
+
     /// Whether several messages may share a transaction.
     pub(crate) const fn is_coalesced(&self) -> bool {
         matches!(self, Self::Local(_) | Self::Batch(_))

@@ -215,7 +215,7 @@ async fn read_in_small_pages(
             spans: &spans,
         };
         store.save_position(save).await.unwrap();
-        store.renew(Renew { lease }).await.unwrap();
+        store.renew(Renew::of(lease)).await.unwrap();
         if n % 250 == 249 {
             // Also removes old records, which stay as dead rows under the pinned snapshot.
             store.tidy(Retention::default()).await.unwrap();

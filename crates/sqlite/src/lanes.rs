@@ -16,10 +16,12 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use crate::Sqlite;
 use crate::error::Attempt;
 use crate::log::reached;
-use crate::row::{from_json, int, small, to_json, unsigned};
+use crate::row::{from_json, int, rate, small, to_json, unsigned};
 
 const JOIN: &str = include_str!("../sql/lanes/join.sql");
 const RENEW: &str = include_str!("../sql/lanes/renew.sql");
+const PROLONG_STILL: &str = include_str!("../sql/lanes/prolong_still.sql");
+const BEGIN_STILL: &str = include_str!("../sql/lanes/begin_still.sql");
 const CHECK_FENCE: &str = include_str!("../sql/lanes/check_fence.sql");
 const MEMBERS: &str = include_str!("../sql/lanes/members.sql");
 const LANES: &str = include_str!("../sql/lanes/lanes.sql");
@@ -43,9 +45,9 @@ fn fenced(action: &'static str) -> StoreError {
     )
 }
 
-/// Leases are added to moments in microseconds.
-fn lease_ms(lease_ms: u64) -> i64 {
-    int(lease_ms).min(i64::MAX / 4_000)
+/// Leases, and how long something stands still, are added to moments in microseconds.
+fn lease_ms(ms: u64) -> i64 {
+    int(ms).min(i64::MAX / 4_000)
 }
 
 /// Refuses a member that was ended. Inside a write transaction the answer holds until its end.
@@ -125,6 +127,20 @@ impl Lanes for Sqlite {
             }
         };
         renew(tx.connection(), request.lease, self.now(), ACTION).await?;
+        for still in request.still {
+            for statement in [PROLONG_STILL, BEGIN_STILL] {
+                sqlx::query(statement)
+                    .bind(still.subscription)
+                    .bind(still.because.as_str())
+                    .bind(lease_ms(still.since_ms))
+                    .bind(still.until_ms.map(lease_ms))
+                    .bind(lease_ms(request.still_for_ms))
+                    .bind(self.now())
+                    .execute(tx.connection())
+                    .await
+                    .attempting(ACTION)?;
+            }
+        }
         tx.commit(ACTION).await?;
         self.renewed(lease.fence);
         Ok(())
@@ -375,6 +391,7 @@ fn subscription_state(row: &SqliteRow) -> Result<SubscriptionState, sqlx::Error>
         revision: unsigned(row.try_get("revision")?),
         is_paused: row.try_get("is_paused")?,
         concurrency_max: row.try_get("concurrency_max")?,
+        rate: rate(row)?,
         has_campaign: row.try_get("has_campaign")?,
     })
 }

@@ -53,8 +53,11 @@ fn what_waits_is_told_by_class_and_tenants() {
         groups: Vec::new(),
         deferred: onceward_core::store::DeferredCounts::default(),
         oldest_deferred_at: None,
+        due_since: None,
         quarantined: 0,
         paused_at: None,
+        still: None,
+        rate: None,
         lanes: Vec::new(),
         now: Timestamp::from_micros(120_000_000),
     };

@@ -164,7 +164,7 @@ impl Dispatcher {
                 let first = key.queue.front().and_then(|token| self.tracked.get(token));
                 // As long as a suspect is there, everything goes one by one: it is not to queue.
                 if first.is_some_and(|first| first.is_suspect) {
-                    self.turns.push_suspect(Arc::clone(name));
+                    self.turns.push_first(Arc::clone(name));
                 } else {
                     let origin = match first.is_some_and(|first| first.is_from_store) {
                         true => Origin::Again,

@@ -13,6 +13,7 @@ mod gap;
 mod key;
 mod look;
 mod pace;
+mod probe;
 mod protocol;
 mod release;
 mod room;
@@ -157,8 +158,6 @@ pub struct Dispatcher {
     /// Messages in memory that were loaded, and their bytes.
     from_store: Room,
     from_store_bytes: Room,
-    /// The pause is for a person to act.
-    awaits_person: bool,
     /// By an operator: nothing is started.
     is_paused: bool,
     last_look: u64,
@@ -220,7 +219,6 @@ impl Dispatcher {
             last_load: 0,
             from_store: Room::new(0, 1),
             from_store_bytes: Room::new(0, 1),
-            awaits_person: false,
             is_paused: false,
             last_look: 0,
             suspects_left: 0,
@@ -337,7 +335,12 @@ impl Dispatcher {
         // Without a lane there is no position to keep.
         let save = (self.is_dirty && !self.lanes.is_empty())
             .then(|| self.saved_at_ms + self.save_interval_ms());
-        [due, resume, save, more]
+        let start = match self.turns.is_empty() {
+            true => None,
+            // One that has come already is not what is waited for.
+            false => self.pacing.next_start_ms().filter(|ms| *ms > self.now_ms),
+        };
+        [due, resume, save, more, start]
             .into_iter()
             .flatten()
             .reduce(std::cmp::Ord::min)
@@ -552,6 +555,8 @@ fn deferral_of(tracked: &Tracked, kind: DeferralKind) -> Deferral {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod model_process;
 
 #[cfg(test)]
 #[path = "tests.rs"]

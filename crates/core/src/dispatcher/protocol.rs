@@ -7,6 +7,7 @@ use crate::coalesce::BatchSeen;
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
 use crate::position::Position;
+use crate::rate::RateLimit;
 use crate::retry::Spent;
 use crate::store::{Deferral, DeferredRow, HeldCase, HeldKey, ReleasedLane, Span, TakenLane};
 
@@ -76,6 +77,8 @@ pub struct Ruling {
     pub is_paused: bool,
     /// Batches that may run at once, where that is fewer than declared.
     pub concurrency_max: Option<u16>,
+    /// Messages that may start per second, in all processes together.
+    pub rate: Option<RateLimit>,
 }
 
 /// What the outside tells the dispatcher.

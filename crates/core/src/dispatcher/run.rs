@@ -20,7 +20,11 @@ impl Dispatcher {
             if is_suspect && !self.batches.is_empty() {
                 return;
             }
-            let Some((works, start)) = self.next_batch(is_suspect) else {
+            let starts = self.starts();
+            if starts == 0 || !self.probe_first() {
+                return;
+            }
+            let Some((works, start)) = self.next_batch(starts, is_suspect) else {
                 return;
             };
             let batch = self.next_batch;
@@ -35,17 +39,17 @@ impl Dispatcher {
         }
     }
 
-    /// Messages of whoever's turn it is.
-    fn next_batch(&mut self, is_suspect: bool) -> Option<(Vec<Work>, Start)> {
+    /// Messages of whoever's turn it is, at most so many.
+    fn next_batch(&mut self, starts: usize, is_suspect: bool) -> Option<(Vec<Work>, Start)> {
         loop {
-            let (group, origin) = match self.turns.first_suspect() {
+            let (group, origin) = match self.turns.first() {
                 Some(name) => {
                     let key = self.keys.get(name);
                     (key.and_then(|key| key.group).unwrap_or(0), Origin::Again)
                 }
                 None => self.turns.next()?,
             };
-            let most = self.sizes[group].next() as usize;
+            let most = starts.min(self.sizes[group].next() as usize);
             let mut start = Start::of(group, origin);
             let mut works = self.take_ready(&mut start, most);
             for work in &mut works {
@@ -53,6 +57,7 @@ impl Dispatcher {
             }
             if !works.is_empty() {
                 self.turns.started(&start);
+                self.pacing.started(works.len());
                 return Some((works, start));
             }
         }
@@ -125,11 +130,6 @@ impl Dispatcher {
         }
         let looked_into = seen.messages.saturating_sub(seen.duplicates);
         self.suspects_left = self.suspects_left.saturating_sub(looked_into);
-        if pace.pause_ms.is_some() {
-            let is_for_person =
-                |fate: &Fate| matches!(fate, Fate::Deferred(d) if d.kind == DeferralKind::Operator);
-            self.awaits_person = fates.iter().any(|(_, fate)| is_for_person(fate));
-        }
         self.pacing.set(self.now_ms, pace);
         let mut touched = BTreeSet::new();
         let mut returned = Vec::new();
@@ -387,4 +387,4 @@ impl Dispatcher {
 
 #[cfg(test)]
 #[path = "run_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -90,12 +90,25 @@ impl Ready {
         }
     }
 
+    /// Takes one out of its turn.
+    fn take(&mut self, is_wanted: &impl Fn(&Arc<str>) -> bool) -> Option<Arc<str>> {
+        match self {
+            Self::Plain(keys) => take(keys, is_wanted),
+            Self::ByTenant(tenants) => tenants.take(is_wanted),
+        }
+    }
+
     fn retain(&mut self, keep: &impl Fn(&Arc<str>) -> bool) {
         match self {
             Self::Plain(keys) => keys.retain(keep),
             Self::ByTenant(tenants) => tenants.retain(keep),
         }
     }
+}
+
+fn take(keys: &mut VecDeque<Arc<str>>, is_wanted: &impl Fn(&Arc<str>) -> bool) -> Option<Arc<str>> {
+    let at = keys.iter().position(is_wanted)?;
+    keys.remove(at)
 }
 
 /// One tenant's part of a group.
@@ -147,6 +160,13 @@ impl ByTenant {
             self.tenants.remove(&name);
         }
         key
+    }
+
+    fn take(&mut self, is_wanted: &impl Fn(&Arc<str>) -> bool) -> Option<Arc<str>> {
+        let mut tenants = self.tenants.values_mut();
+        let key = tenants.find_map(|tenant| take(&mut tenant.keys, is_wanted))?;
+        self.retain(&|_| true);
+        Some(key)
     }
 
     fn change(&mut self, name: &Arc<str>, change: impl FnOnce(u32) -> u32) {
@@ -233,9 +253,9 @@ impl ClassTurn {
 pub(super) struct Turns {
     classes: Vec<ClassTurn>,
     groups: Vec<GroupTurn>,
-    /// Keys whose first message may kill the process: before all others, so that what has to go one
-    /// by one meanwhile does so for as short as can be.
-    suspects: VecDeque<Arc<str>>,
+    /// Keys before all others: those whose first message may kill the process, so that what has to
+    /// go one by one meanwhile does so for as short as can be; and a probe.
+    first: VecDeque<Arc<str>>,
     /// The share of each origin, in thousandths.
     share: [u32; 2],
     turn: u64,
@@ -269,18 +289,18 @@ impl Turns {
         Self {
             classes,
             groups: vec![group; groups.count()],
-            suspects: VecDeque::new(),
+            first: VecDeque::new(),
             share: [SHARES - again, again],
             turn: 0,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.suspects.is_empty() && !self.groups.iter().any(GroupTurn::is_ready)
+        self.first.is_empty() && !self.groups.iter().any(GroupTurn::is_ready)
     }
 
     pub(super) fn is_group_empty(&self, group: usize) -> bool {
-        self.suspects.is_empty() && !self.groups[group].is_ready()
+        self.first.is_empty() && !self.groups[group].is_ready()
     }
 
     pub(super) fn push(
@@ -297,16 +317,30 @@ impl Turns {
         }
     }
 
-    pub(super) fn push_suspect(&mut self, key: Arc<str>) {
-        self.suspects.push_front(key);
+    /// Before all others.
+    pub(super) fn push_first(&mut self, key: Arc<str>) {
+        self.first.push_front(key);
     }
 
-    pub(super) fn first_suspect(&self) -> Option<&Arc<str>> {
-        self.suspects.front()
+    pub(super) fn first(&self) -> Option<&Arc<str>> {
+        self.first.front()
+    }
+
+    /// Brings a key before all others, wherever it is; whether there is one.
+    pub(super) fn bring_first(&mut self, is_wanted: impl Fn(&Arc<str>) -> bool) -> bool {
+        let mut found = take(&mut self.first, &is_wanted);
+        for group in &mut self.groups {
+            found = found.or_else(|| group.again.take(&is_wanted));
+            found = found.or_else(|| group.fresh.take(&is_wanted));
+        }
+        let is_there = found.is_some();
+        self.first.extend(found);
+        self.first.rotate_right(usize::from(is_there));
+        is_there
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(&Arc<str>) -> bool) {
-        self.suspects.retain(&keep);
+        self.first.retain(&keep);
         for group in &mut self.groups {
             group.fresh.retain(&keep);
             group.again.retain(&keep);
@@ -316,8 +350,8 @@ impl Turns {
     /// The next ready key for a batch. When what was asked for has no more, what came otherwise
     /// fills the batch up.
     pub(super) fn pop(&mut self, start: &Start) -> Option<Arc<str>> {
-        if let Some(suspect) = self.suspects.pop_front() {
-            return Some(suspect);
+        if let Some(first) = self.first.pop_front() {
+            return Some(first);
         }
         let group = &mut self.groups[start.group];
         match start.origin {

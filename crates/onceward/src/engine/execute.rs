@@ -45,7 +45,7 @@ pub(super) struct Executor<S: Store> {
     /// Held while a message runs that may kill the process, so that a death names one message.
     pub(super) suspects: Arc<tokio::sync::Mutex<()>>,
     /// What calls and deliveries depend on.
-    pub(super) dependency: Dependency,
+    pub(super) dependency: Arc<Dependency>,
 }
 
 /// Why a batch stops early: what is left goes back to its place.
@@ -105,8 +105,8 @@ impl<S: Store> Executor<S> {
             pause_ms: end.pace.pause_ms.max(pace.pause_ms),
             ..pace
         };
-        if end.pace.pause_ms.is_none() && self.is_refused_by_operator(works, &end.fates) {
-            end.pace.pause_ms = Some(OPERATOR_PAUSE_MS);
+        if self.is_refused_by_operator(works, &end.fates) {
+            end.pace.person_pause_ms = Some(OPERATOR_PAUSE_MS);
         }
         end
     }
@@ -232,6 +232,10 @@ impl<S: Store> Executor<S> {
                 {
                     is_unknown = true;
                     pause.pass().await;
+                }
+                Ok(()) => {
+                    self.tell_cases(settle.cases).await;
+                    return Ok(());
                 }
                 result => return result,
             }

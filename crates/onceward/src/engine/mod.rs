@@ -27,6 +27,7 @@ mod execute;
 mod expiry;
 mod held;
 mod member;
+mod notes;
 mod outside;
 mod patience;
 mod positions;
@@ -36,6 +37,7 @@ mod runner;
 mod surroundings;
 mod suspects;
 mod tally;
+mod told_cases;
 mod unheard;
 mod upkeep;
 mod verdict;
@@ -55,6 +57,7 @@ use tokio::task::JoinHandle;
 
 use crate::subscription::{Handler, Subscription};
 use runner::Runtime;
+use told_cases::ToldCases;
 
 pub use surroundings::Surroundings;
 pub use witness::{Moment, Part, Sight, Witness};
@@ -246,6 +249,7 @@ impl<S: Store> EngineBuilder<S> {
             report,
             patience: patience::Patience::default(),
             campaigns: campaigns::Campaigns::default(),
+            dependencies: BTreeMap::new(),
         };
         Ok(Running {
             store,
@@ -299,6 +303,7 @@ async fn register<S: Store>(
         contract: settings,
         handlers: subscription.handlers,
         sensitivities: subscription.sensitivities,
+        told_cases: ToldCases::default(),
     })
 }
 

@@ -107,6 +107,15 @@ pub enum Change {
         /// Length of its lease in milliseconds.
         lease_ms: u64,
     },
+    /// A subscription stands still by itself: this pause began, or goes on for longer.
+    StoodStill {
+        /// Subscription.
+        subscription: String,
+        /// Since when.
+        from: Timestamp,
+        /// Until when, unless it is said again or an operator pauses the subscription.
+        to: Timestamp,
+    },
     /// A lease was renewed.
     Renewed {
         /// Whose.

@@ -42,6 +42,12 @@ pub enum Defect {
     ForgetsVersions,
     /// What a message over a gap waits for is not found among what is deferred.
     ForgetsEarlier,
+    /// Messages are retried for as long as it takes.
+    AgeUnlimited,
+    /// Messages are given up before their time.
+    AgeCutShort,
+    /// Nobody was there, and the message pays for it.
+    OutageCounts,
     /// The store is wrong.
     Store(memory::Defect),
 }
@@ -63,6 +69,9 @@ impl Defect {
             Self::DropsBuffer,
             Self::ForgetsVersions,
             Self::ForgetsEarlier,
+            Self::AgeUnlimited,
+            Self::AgeCutShort,
+            Self::OutageCounts,
         ];
         own.into_iter()
             .chain(memory::Defect::ALL.into_iter().map(Self::Store))

@@ -1,10 +1,11 @@
 //! What one seed stands for: the fleet, the messages, the handlers' conduct, the faults.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use fastrand::Rng;
-use onceward::{Gaps, OnPoison, Order, RetryPolicy, VersionPolicy};
+use onceward::{BreakerPolicy, Gaps, OnPoison, Order, RetryPolicy, VersionPolicy};
 use onceward_core::group::{Grouping, Tenants};
 
 use super::defect::Defect;
@@ -114,11 +115,13 @@ pub enum Fault {
     Operate,
     /// Operators send messages out again, by campaigns.
     Replay,
+    /// The other side of calls and deliveries is away for a while.
+    Outage,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Crash,
         Self::Linger,
         Self::Pause,
@@ -135,6 +138,7 @@ impl Fault {
         Self::Age,
         Self::Operate,
         Self::Replay,
+        Self::Outage,
     ];
 
     /// The name used on the command line.
@@ -157,6 +161,7 @@ impl Fault {
             Self::Age => "age",
             Self::Operate => "operate",
             Self::Replay => "replay",
+            Self::Outage => "outage",
         }
     }
 }
@@ -295,7 +300,7 @@ impl Setup {
         let share = rng.u32(2..9);
         // What came later is drawn apart, so that a seed's other choices are what they were
         // without it.
-        let later = [Fault::Age, Fault::Operate, Fault::Replay];
+        let later = [Fault::Age, Fault::Operate, Fault::Replay, Fault::Outage];
         let drawn = Fault::ALL
             .into_iter()
             .filter(|fault| !later.contains(fault));
@@ -311,6 +316,10 @@ impl Setup {
         let mut replay = Rng::with_seed(seed ^ 0x4e91_a700);
         if replay.u32(..8) < 4 {
             faults.push(Fault::Replay);
+        }
+        let mut outage = Rng::with_seed(seed ^ 0xa3a1_0000);
+        if outage.u32(..8) < 3 {
+            faults.push(Fault::Outage);
         }
         let mut tenants = Rng::with_seed(seed ^ 0x7e4a_4175);
         Self {
@@ -414,6 +423,27 @@ impl Setup {
     #[must_use]
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
+    }
+
+    /// When the other side of calls and deliveries is away, in milliseconds of the run.
+    #[must_use]
+    pub fn outage_ms(&self) -> Option<Range<u64>> {
+        if !self.has(Fault::Outage) {
+            return None;
+        }
+        let mut rng = Rng::with_seed(self.seed ^ 0xa3a1_0001);
+        let from = self.calm_at_ms * rng.u64(5..50) / 100;
+        Some(from..from + self.calm_at_ms * rng.u64(10..45) / 100)
+    }
+
+    /// When the other side counts as away: in time that fits a run.
+    #[must_use]
+    pub fn breaker(&self) -> BreakerPolicy {
+        BreakerPolicy {
+            pause_ms: 100,
+            pause_max_ms: 1_000,
+            ..BreakerPolicy::default()
+        }
     }
 
     /// The order that a subscription keeps.

@@ -65,7 +65,7 @@ pub async fn a_lease_runs_out_unless_it_is_renewed<F: Fixture>(fixture: &F) -> C
     let _b = join(store, "b").await?;
     fixture.advance_ms(LEASE_MS * 6 / 10);
     assert_eq!(live_members(store).await?, ["a", "b"]);
-    store.renew(Renew { lease: &a }).await?;
+    store.renew(Renew::of(&a)).await?;
     fixture.advance_ms(LEASE_MS * 6 / 10);
     assert_eq!(live_members(store).await?, ["a"]);
     fixture.advance_ms(LEASE_MS * 6 / 10);
@@ -80,7 +80,7 @@ pub async fn a_lease_nobody_took_over_can_be_renewed_late<F: Fixture>(fixture: &
     let a = join(store, "a").await?;
     let taken = take_one(store, &a, 0).await?;
     fixture.advance_ms(LEASE_MS * 3);
-    store.renew(Renew { lease: &a }).await?;
+    store.renew(Renew::of(&a)).await?;
     assert_eq!(live_members(store).await?, ["a"]);
     let b = join(store, "b").await?;
     assert!(
@@ -114,7 +114,7 @@ pub async fn a_lease_from_before_the_clock_was_set_back_has_run_out<F: Fixture>(
     assert_eq!(live_members(store).await?, ["a", "b"]);
     assert!(take(store, &b, &[0]).await?.is_empty(), "the lane is a's");
     fixture.set_back_ms(LEASE_MS * 100);
-    store.renew(Renew { lease: &b }).await?;
+    store.renew(Renew::of(&b)).await?;
     assert_eq!(live_members(store).await?, ["b"]);
     let backlog = store.backlog(BacklogQuery {
         subscription: SUB,
@@ -123,9 +123,9 @@ pub async fn a_lease_from_before_the_clock_was_set_back_has_run_out<F: Fixture>(
     let owner = backlog.await?.lanes.into_iter().find(|lane| lane.lane == 0);
     assert!(!owner.ok_or("lane 0 is not seen")?.is_live);
     store.tidy(Retention::default()).await?;
-    store.renew(Renew { lease: &b }).await?;
+    store.renew(Renew::of(&b)).await?;
     assert!(take_one(store, &b, 0).await?.is_suspect);
-    let renewed = store.renew(Renew { lease: &a }).await;
+    let renewed = store.renew(Renew::of(&a)).await;
     assert_refused(renewed, StoreErrorKind::Fenced, "a renewal of the dead")?;
     Ok(())
 }
@@ -215,7 +215,7 @@ pub async fn who_has_left_can_do_nothing_more<F: Fixture>(fixture: &F) -> CaseRe
     store.end(tx, End::Commit).await?;
     store.leave(&a).await?;
     let fenced = StoreErrorKind::Fenced;
-    assert_refused(store.renew(Renew { lease: &a }).await, fenced, "renewing")?;
+    assert_refused(store.renew(Renew::of(&a)).await, fenced, "renewing")?;
     assert_refused(
         store.begin(Begin { lease: Some(&a) }).await,
         fenced,

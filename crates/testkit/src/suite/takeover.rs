@@ -62,7 +62,7 @@ pub async fn the_old_owner_is_fenced<F: Fixture>(fixture: &F) -> CaseResult {
         fenced,
         "an effect",
     )?;
-    assert_refused(store.renew(Renew { lease: &a }).await, fenced, "renewing")?;
+    assert_refused(store.renew(Renew::of(&a)).await, fenced, "renewing")?;
     let tx = store.begin(Begin { lease: Some(&b) }).await?;
     store.end(tx, End::Commit).await?;
     Ok(())

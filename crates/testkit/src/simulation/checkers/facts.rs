@@ -298,6 +298,20 @@ impl Facts {
                     }
                 }
             }
+            Change::StoodStill {
+                subscription,
+                from,
+                to,
+            } => {
+                let Some(role) = role(subscription) else {
+                    return;
+                };
+                let mut pauses = self.pauses.iter_mut();
+                match pauses.find(|pause| pause.0 == role && pause.1 == *from) {
+                    Some(pause) => pause.2 = Some(*to),
+                    None => self.pauses.push((role, *from, Some(*to))),
+                }
+            }
             Change::Joined { member, lease_ms } => {
                 let state = Member {
                     lease_ms: *lease_ms,
@@ -399,9 +413,12 @@ impl Facts {
         let Some(role) = role(subscription) else {
             return;
         };
+        let mut its = self.pauses.iter_mut().filter(|pause| pause.0 == role);
         if *is_paused {
+            // One that would have ended by itself ends here.
+            its.for_each(|pause| pause.2 = pause.2.map(|to| to.min(now)));
             self.pauses.push((role, now, None));
-        } else if let Some(open) = self.pauses.iter_mut().rfind(|pause| pause.0 == role) {
+        } else if let Some(open) = its.find(|pause| pause.2.is_none()) {
             open.2 = Some(now);
         }
     }

@@ -12,6 +12,7 @@
 //! | `lease` | a lane is taken from a live owner only when its lease is over |
 //! | `age` | ages count from the first deferral |
 //! | `retention` | nothing is removed that is still needed |
+//! | `outage` | that nobody was there burns no attempt and ends no message |
 //! | `outside` | no call outside without a probe after an end that nobody knows |
 //! | `final-state` | every message ends in one state, the one that its handler's conduct calls for |
 //! | `liveness` | everything is finished within a bound once faults stop |
@@ -19,6 +20,7 @@
 mod ends;
 mod facts;
 mod order;
+mod outage;
 mod rules;
 
 use std::fmt;
@@ -59,6 +61,7 @@ type Found = Result<(), (&'static str, String)>;
 pub(super) struct Checks {
     facts: Facts,
     outside: rules::Outside,
+    outage: outage::Outage,
     steps: usize,
 }
 
@@ -67,6 +70,7 @@ impl Checks {
         Self {
             facts: Facts::new(setup),
             outside: rules::Outside::default(),
+            outage: outage::Outage::default(),
             steps: 0,
         }
     }
@@ -76,7 +80,8 @@ impl Checks {
         for step in steps {
             let found = rules::before(&self.facts, step)
                 .and_then(|()| order::before(&self.facts, step))
-                .and_then(|()| self.outside.see(&self.facts, step));
+                .and_then(|()| self.outside.see(&self.facts, step))
+                .and_then(|()| self.outage.see(&self.facts, step));
             self.facts.learn(step);
             let found = found.and_then(|()| rules::after(&self.facts, step));
             if let Err((checker, message)) = found {
