@@ -158,6 +158,8 @@ pub struct Dispatcher {
     /// Messages in memory that were loaded, and their bytes.
     from_store: Room,
     from_store_bytes: Room,
+    /// The next probe is rather one that failed before.
+    prefers_failed: bool,
     /// By an operator: nothing is started.
     is_paused: bool,
     last_look: u64,
@@ -219,6 +221,7 @@ impl Dispatcher {
             last_load: 0,
             from_store: Room::new(0, 1),
             from_store_bytes: Room::new(0, 1),
+            prefers_failed: true,
             is_paused: false,
             last_look: 0,
             suspects_left: 0,

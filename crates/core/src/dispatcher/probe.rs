@@ -21,16 +21,18 @@ impl Dispatcher {
     }
 
     /// Brings one that failed before to the front, where the next one finds out whether the other
-    /// side is back: one that fails each message the first time would look as if it were away.
+    /// side is back: one that fails each message the first time would look as if it were away. Every
+    /// second probe is whoever's turn it is: one that always fails would keep it away for good.
     /// Returns whether to go on: not while one that failed may just be coming.
     pub(super) fn probe_first(&mut self) -> bool {
-        if !self.pacing.is_probing() {
+        if !self.pacing.is_probing() || !self.prefers_failed {
             return true;
         }
+        let keys = &self.keys;
+        let tracked = &self.tracked;
         let has_failed = |name: &Arc<str>| {
-            let key = self.keys.get(name);
-            let first = key.and_then(|key| key.queue.front());
-            let tracked = first.and_then(|token| self.tracked.get(token));
+            let first = keys.get(name).and_then(|key| key.queue.front());
+            let tracked = first.and_then(|token| tracked.get(token));
             tracked.is_some_and(|tracked| tracked.failure.is_some())
         };
         if self.turns.bring_first(has_failed) {

@@ -24,7 +24,7 @@ impl Dispatcher {
             if starts == 0 || !self.probe_first() {
                 return;
             }
-            let Some((works, start)) = self.next_batch(starts, is_suspect) else {
+            let Some((works, start)) = self.next_batch(is_suspect, starts) else {
                 return;
             };
             let batch = self.next_batch;
@@ -39,8 +39,8 @@ impl Dispatcher {
         }
     }
 
-    /// Messages of whoever's turn it is, at most so many.
-    fn next_batch(&mut self, starts: usize, is_suspect: bool) -> Option<(Vec<Work>, Start)> {
+    /// Messages of whoever's turn it is.
+    fn next_batch(&mut self, is_suspect: bool, starts: usize) -> Option<(Vec<Work>, Start)> {
         loop {
             let (group, origin) = match self.turns.first() {
                 Some(name) => {
@@ -58,6 +58,7 @@ impl Dispatcher {
             if !works.is_empty() {
                 self.turns.started(&start);
                 self.pacing.started(works.len());
+                self.prefers_failed = !self.prefers_failed || !self.pacing.is_probing();
                 return Some((works, start));
             }
         }

@@ -90,11 +90,12 @@ impl Ready {
         }
     }
 
-    /// Takes one out of its turn.
-    fn take(&mut self, is_wanted: &impl Fn(&Arc<str>) -> bool) -> Option<Arc<str>> {
+    fn keys(&self) -> Box<dyn Iterator<Item = &Arc<str>> + '_> {
         match self {
-            Self::Plain(keys) => take(keys, is_wanted),
-            Self::ByTenant(tenants) => tenants.take(is_wanted),
+            Self::Plain(keys) => Box::new(keys.iter()),
+            Self::ByTenant(tenants) => {
+                Box::new(tenants.tenants.values().flat_map(|t| t.keys.iter()))
+            }
         }
     }
 
@@ -104,11 +105,6 @@ impl Ready {
             Self::ByTenant(tenants) => tenants.retain(keep),
         }
     }
-}
-
-fn take(keys: &mut VecDeque<Arc<str>>, is_wanted: &impl Fn(&Arc<str>) -> bool) -> Option<Arc<str>> {
-    let at = keys.iter().position(is_wanted)?;
-    keys.remove(at)
 }
 
 /// One tenant's part of a group.
@@ -160,13 +156,6 @@ impl ByTenant {
             self.tenants.remove(&name);
         }
         key
-    }
-
-    fn take(&mut self, is_wanted: &impl Fn(&Arc<str>) -> bool) -> Option<Arc<str>> {
-        let mut tenants = self.tenants.values_mut();
-        let key = tenants.find_map(|tenant| take(&mut tenant.keys, is_wanted))?;
-        self.retain(&|_| true);
-        Some(key)
     }
 
     fn change(&mut self, name: &Arc<str>, change: impl FnOnce(u32) -> u32) {
@@ -253,8 +242,8 @@ impl ClassTurn {
 pub(super) struct Turns {
     classes: Vec<ClassTurn>,
     groups: Vec<GroupTurn>,
-    /// Keys before all others: those whose first message may kill the process, so that what has to
-    /// go one by one meanwhile does so for as short as can be; and a probe.
+    /// Keys that go before all others: those whose first message may kill the process, so that what
+    /// has to go one by one meanwhile does so for as short as can be; and one that is to probe.
     first: VecDeque<Arc<str>>,
     /// The share of each origin, in thousandths.
     share: [u32; 2],
@@ -317,7 +306,6 @@ impl Turns {
         }
     }
 
-    /// Before all others.
     pub(super) fn push_first(&mut self, key: Arc<str>) {
         self.first.push_front(key);
     }
@@ -326,17 +314,22 @@ impl Turns {
         self.first.front()
     }
 
-    /// Brings a key before all others, wherever it is; whether there is one.
+    /// Brings the first key found that is wanted before all others, if there is one.
     pub(super) fn bring_first(&mut self, is_wanted: impl Fn(&Arc<str>) -> bool) -> bool {
-        let mut found = take(&mut self.first, &is_wanted);
-        for group in &mut self.groups {
-            found = found.or_else(|| group.again.take(&is_wanted));
-            found = found.or_else(|| group.fresh.take(&is_wanted));
+        if self.first.front().is_some_and(&is_wanted) {
+            return true;
         }
-        let is_there = found.is_some();
-        self.first.extend(found);
-        self.first.rotate_right(usize::from(is_there));
-        is_there
+        let found = {
+            let ready = self.groups.iter().flat_map(|g| [&g.again, &g.fresh]);
+            let mut names = self.first.iter().chain(ready.flat_map(Ready::keys));
+            names.find(|name| is_wanted(name)).map(Arc::clone)
+        };
+        let Some(name) = found else {
+            return false;
+        };
+        self.retain(|other| *other != name);
+        self.push_first(name);
+        true
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(&Arc<str>) -> bool) {
