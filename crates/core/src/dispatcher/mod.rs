@@ -558,6 +558,8 @@ fn deferral_of(tracked: &Tracked, kind: DeferralKind) -> Deferral {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod model_process;
 
 #[cfg(test)]
 #[path = "tests.rs"]

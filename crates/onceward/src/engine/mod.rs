@@ -27,6 +27,7 @@ mod execute;
 mod expiry;
 mod held;
 mod member;
+mod notes;
 mod outside;
 mod patience;
 mod positions;
