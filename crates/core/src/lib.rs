@@ -17,6 +17,7 @@
 //! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
 //! | [`lane`] | slots, lanes, balancing |
+//! | [`group`] | what goes on by itself within a lane: priorities and tenants |
 //! | [`ledger`] | identities and entries of the ledger |
 //! | [`dispatcher`] | order, windows, deferral and handover as a state machine |
 //! | [`breaker`] | when a dependency counts as away |
@@ -40,6 +41,7 @@ pub mod disposition;
 pub mod envelope;
 pub mod expiry;
 pub mod failure;
+pub mod group;
 pub mod hold;
 pub mod lane;
 pub mod ledger;
@@ -48,6 +50,7 @@ pub mod position;
 pub mod rate;
 pub mod retry;
 pub mod sensitivity;
+mod stand;
 pub mod store;
 mod timestamp;
 pub mod version;
@@ -58,4 +61,5 @@ pub use ledger::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
 pub use message::{KeyField, Message};
 pub use position::{Position, Snapshot, Within};
 pub use retry::{Exhausted, RetryPolicy, Spent};
+pub use stand::Stand;
 pub use timestamp::{ParseTimestampError, Timestamp};

@@ -77,6 +77,7 @@ pub use onceward_core as core;
 pub use onceward_core::breaker::BreakerPolicy;
 pub use onceward_core::contract::{OnPoison, Order, Semantics};
 pub use onceward_core::expiry::Expired;
+pub use onceward_core::group::{Priority, Tenants};
 pub use onceward_core::hold::HoldLimits;
 pub use onceward_core::store::{Accepted, Start};
 pub use onceward_core::version::{Gaps, VersionPolicy};

@@ -10,6 +10,7 @@ use onceward_core::contract::{
     Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
 };
 use onceward_core::expiry::Expired;
+use onceward_core::group::{Priority, Tenants};
 use onceward_core::hold::HoldLimits;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{Start, Store};
@@ -74,6 +75,8 @@ pub struct Subscription<S: Store> {
     pub(crate) messages: BTreeMap<String, MessageContract>,
     /// The aggregates of typed messages, by message type.
     pub(crate) aggregates: BTreeMap<String, String>,
+    /// Priorities that are said here, by message type.
+    pub(crate) priorities: BTreeMap<String, Priority>,
     pub(crate) coalesce: bool,
     pub(crate) sensitivities: BTreeMap<String, Sensitivity>,
 }
@@ -86,6 +89,7 @@ impl<S: Store> Clone for Subscription<S> {
             handlers: self.handlers.clone(),
             messages: self.messages.clone(),
             aggregates: self.aggregates.clone(),
+            priorities: self.priorities.clone(),
             coalesce: self.coalesce,
             sensitivities: self.sensitivities.clone(),
         }
@@ -101,6 +105,7 @@ impl<S: Store> Subscription<S> {
             handlers: BTreeMap::new(),
             messages: BTreeMap::new(),
             aggregates: BTreeMap::new(),
+            priorities: BTreeMap::new(),
             coalesce: true,
             sensitivities: BTreeMap::new(),
         }
@@ -285,6 +290,30 @@ impl<S: Store> Subscription<S> {
     #[must_use]
     pub fn batch_max(mut self, batch_max: u32) -> Self {
         self.contract.batch_max = batch_max;
+        self
+    }
+
+    /// Tells messages apart by whose they are: each tenant gets its share of what runs, however
+    /// much others have waiting.
+    #[must_use]
+    pub fn tenants(mut self, tenants: Tenants) -> Self {
+        self.contract.tenants = Some(tenants);
+        self
+    }
+
+    /// The business value of a type. Where there is more to do than can be done, it says who starts
+    /// first; to be the same in all subscriptions, declare it with the type in the contract.
+    #[must_use]
+    pub fn priority<M: Message>(mut self, priority: Priority) -> Self {
+        self.priorities.insert(M::TYPE.to_owned(), priority);
+        self
+    }
+
+    /// Which part of what runs at once is for messages that come again (retries, releases, replays)
+    /// while there are new ones as well; 0.5 by default.
+    #[must_use]
+    pub fn catch_up_share(mut self, share: f64) -> Self {
+        self.contract.catch_up_share = share;
         self
     }
 

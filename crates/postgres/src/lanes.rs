@@ -15,7 +15,7 @@ use crate::error::while_doing;
 use crate::log::check_home;
 use crate::positions::{KeptLane, Records};
 use crate::session::{Postgres, moment};
-use crate::snapshot::position_text;
+use crate::snapshot::stand_text;
 
 const TAKE: &str = "take lanes";
 /// How long a takeover waits for transactions of a dead member that are just committing, before
@@ -134,7 +134,7 @@ impl Lanes for Postgres {
             Ok(Freed {
                 lane: i32::from(lane.lane),
                 epoch: lane.epoch as i64,
-                position: position_text(&lane.position)?,
+                position: stand_text(&lane.stand)?,
             })
         });
         let freed = freed.collect::<Result<Vec<_>, StoreError>>()?;
@@ -427,12 +427,12 @@ async fn give(
         taken.push(TakenLane {
             lane: offer.kept.lane,
             epoch: offer.kept.epoch + 1,
-            position: carrier.carry(connection, stand).await?,
+            stand: carrier.carry_stand(connection, stand).await?,
             is_suspect: offer.is_suspect(),
             not_before: offer.not_before.map(moment),
         });
     }
-    let positions = taken.iter().map(|lane| position_text(&lane.position));
+    let positions = taken.iter().map(|lane| stand_text(&lane.stand));
     let positions = positions.collect::<Result<Vec<_>, _>>()?;
     let query = sqlx::query(include_str!("../sql/lanes/give.sql"))
         .bind(request.subscription)
@@ -516,7 +516,7 @@ async fn owned(
         let freed = Freed {
             lane: i32::from(kept.lane),
             epoch: kept.epoch as i64,
-            position: position_text(&records.stand(connection, &subscription, &kept).await?)?,
+            position: stand_text(&records.stand(connection, &subscription, &kept).await?)?,
         };
         match by_subscription.last_mut() {
             Some((last, lanes)) if *last == subscription => lanes.push(freed),

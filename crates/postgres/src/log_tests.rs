@@ -206,7 +206,7 @@ async fn read_in_small_pages(
         rows += page.rows.len() as u32;
         *position = page.next;
         let spans = [Span {
-            position: position.clone(),
+            stand: position.clone().into(),
             lanes: lanes.clone(),
         }];
         let save = SavePosition {

@@ -14,7 +14,7 @@ use crate::deferrals::read_failure;
 use crate::error::while_doing;
 use crate::log::check_home;
 use crate::session::{BEGIN, Postgres};
-use crate::snapshot::position_text;
+use crate::snapshot::stand_text;
 
 /// Migrations in order; the version is the place, counted from one.
 const MIGRATIONS: &[(&str, &str)] = &[
@@ -301,7 +301,7 @@ async fn register_in(
     let query = sqlx::query(include_str!("../sql/schema/add_lanes.sql"))
         .bind(declared.subscription)
         .bind(i32::from(declared.lanes))
-        .bind(position_text(&position)?)
+        .bind(stand_text(&position.into())?)
         .bind(not_before);
     query
         .execute(connection)

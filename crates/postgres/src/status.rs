@@ -1,9 +1,12 @@
 //! What an operator or a caller may ask.
 
+use std::collections::BTreeMap;
+
 use onceward_core::hold::HoldLimits;
 use onceward_core::store::{
     Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
     MessageStatus, OperationQuery, Status, StillBecause, StillNow, StoreError, StoreErrorKind,
+    Terms,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -15,6 +18,8 @@ use crate::era::{Eras, eras};
 use crate::error::while_doing;
 use crate::lanes::read_rate;
 use crate::positions::{KeptLane, Records};
+use crate::replay::parsed;
+use crate::row::read_attributes;
 use crate::session::{Postgres, moment};
 use crate::waiting::count_waiting;
 
@@ -126,6 +131,7 @@ fn read_long_held(row: &PgRow) -> Result<LongHeld, sqlx::Error> {
 
 /// A message of an operation.
 struct Found {
+    attributes: BTreeMap<String, String>,
     xid: u64,
     seq: i64,
     slot: i16,
@@ -136,6 +142,7 @@ impl Found {
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         let xid: String = row.try_get("xid")?;
         Ok(Self {
+            attributes: read_attributes(row.try_get("headers")?)?,
             xid: xid
                 .parse()
                 .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
@@ -207,10 +214,12 @@ impl Follower {
         row: &PgRow,
     ) -> Result<MessageState, StoreError> {
         let kept = KeptLane::read(row)?;
-        let position = self.records.stand(connection, subscription, &kept).await?;
-        let is_past = self
-            .eras
-            .is_past(&position, message.xid, message.seq as u64);
+        let stand = self.records.stand(connection, subscription, &kept).await?;
+        let terms = row.try_get("terms").and_then(parsed::<Terms>);
+        let terms = terms.map_err(while_doing(FOLLOW))?;
+        let of = &message.status.message_type;
+        let position = terms.position_of(&stand, of, &message.attributes);
+        let is_past = self.eras.is_past(position, message.xid, message.seq as u64);
         Ok(if is_past {
             MessageState::Delivered
         } else {
@@ -312,6 +321,7 @@ fn read_backlog(
         waiting: 0,
         waiting_is_lower_bound: false,
         oldest_waiting_at: None,
+        groups: Vec::new(),
         deferred: DeferredCounts {
             retry: count("retry")?,
             held: count("held")?,

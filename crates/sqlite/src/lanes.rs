@@ -9,7 +9,7 @@ use onceward_core::store::{
     Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind,
     SubscriptionState, Survey, Take, TakenLane,
 };
-use onceward_core::{Position, Timestamp};
+use onceward_core::{Stand, Timestamp};
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
@@ -198,8 +198,8 @@ impl Lanes for Sqlite {
                 .bind(lane.lane)
                 .bind(&request.lease.member)
                 .bind(int(lane.epoch))
-                .bind(to_json(&lane.position, ACTION)?)
-                .bind(int(reached(&lane.position)))
+                .bind(to_json(&lane.stand, ACTION)?)
+                .bind(int(reached(&lane.stand.position)))
                 .execute(tx.connection())
                 .await
                 .attempting(ACTION)?;
@@ -235,7 +235,7 @@ struct Found {
     owner: Option<String>,
     owner_is_live: bool,
     is_suspect: bool,
-    position: Position,
+    stand: Stand,
     lanes: u16,
     not_before: Option<Timestamp>,
 }
@@ -347,15 +347,18 @@ impl Sqlite {
 impl Found {
     fn read(row: &SqliteRow) -> Result<Self, StoreError> {
         let position: &str = row.try_get("position").attempting(TAKING)?;
-        let mut position: Position = from_json(position, TAKING)?;
-        position.era = small(row.try_get("era").attempting(TAKING)?);
+        let mut stand: Stand = from_json(position, TAKING)?;
+        let era = small(row.try_get("era").attempting(TAKING)?);
+        for position in stand.positions_mut() {
+            position.era = era;
+        }
         let not_before: Option<i64> = row.try_get("not_before").attempting(TAKING)?;
         Ok(Self {
             epoch: unsigned(row.try_get("epoch").attempting(TAKING)?),
             owner: row.try_get("owner").attempting(TAKING)?,
             owner_is_live: row.try_get("owner_is_live").attempting(TAKING)?,
             is_suspect: row.try_get("is_suspect").attempting(TAKING)?,
-            position,
+            stand,
             lanes: small(row.try_get("lanes").attempting(TAKING)?),
             not_before: not_before.map(Timestamp::from_micros),
         })
@@ -365,7 +368,7 @@ impl Found {
         TakenLane {
             lane,
             epoch: self.epoch,
-            position: self.position,
+            stand: self.stand,
             is_suspect: self.is_suspect,
             not_before: self.not_before,
         }

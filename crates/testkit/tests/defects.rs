@@ -51,6 +51,9 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::LastRecordedVersion => "versions::the_highest_version_is_the_last_one",
         Defect::VersionsNotAsked => "versions::a_key_gives_the_versions_asked_for",
         Defect::HoldLimitsIgnored => "status::keys_that_are_held_the_longest_are_named",
+        Defect::GroupsForgotten => "groups::groups_are_handed_on_where_each_stood",
+        Defect::FurthestGroupCounts => "groups::what_any_group_needs_stays",
+        Defect::GroupsCountTogether => "groups::the_backlog_counts_by_group",
         _ => "a case for a defect that is new here",
     }
 }

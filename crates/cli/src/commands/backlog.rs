@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use clap::Args;
 use onceward_core::Timestamp;
 use onceward_core::campaign::CampaignState;
+use onceward_core::group::Priority;
 use onceward_core::hold::{HoldLimits, Limit};
 use onceward_core::store::{
-    Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, HeldQuery, LongHeld, Replay, Status,
-    StillBecause, Upkeep, UpkeepReport,
+    Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, GroupBacklog, HeldQuery, LongHeld,
+    Replay, Status, StillBecause, Upkeep, UpkeepReport,
 };
 use serde_json::{Value, json};
 
@@ -92,6 +93,9 @@ pub async fn run<S: Status + Upkeep + Cases + Replay>(
         }));
     }
     for_people(output, &backlogs)?;
+    for line in backlogs.iter().flat_map(group_lines) {
+        output.line(&line)?;
+    }
     for line in backlogs.iter().filter_map(pace_line) {
         output.line(&line)?;
     }
@@ -183,6 +187,43 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
     }
     align_right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
     output.table(&rows)
+}
+
+/// What waits of each class, the highest first, where there are several or tenants are told apart.
+fn group_lines(backlog: &Backlog) -> Vec<String> {
+    let classes = Priority::ALL.into_iter().filter_map(|class| {
+        let groups = backlog
+            .groups
+            .iter()
+            .filter(|group| group.priority == class);
+        let groups: Vec<&GroupBacklog> = groups.collect();
+        let waiting: u64 = groups.iter().map(|group| group.waiting).sum();
+        let oldest = groups
+            .iter()
+            .filter_map(|group| group.oldest_waiting_at)
+            .min();
+        let mut line = format!(
+            "priority: {}: {} {waiting} waiting",
+            backlog.subscription,
+            class.as_str()
+        );
+        if oldest.is_some() {
+            line.push_str(&format!(
+                ", the oldest for {}",
+                age_since(oldest, backlog.now)
+            ));
+        }
+        let by_tenants: Vec<String> = groups
+            .iter()
+            .filter(|group| group.waiting > 0)
+            .filter_map(|group| Some(format!("{} in group {}", group.waiting, group.tenants?)))
+            .collect();
+        if !by_tenants.is_empty() {
+            line.push_str(&format!("; by tenants: {}", by_tenants.join(", ")));
+        }
+        (!groups.is_empty()).then_some(line)
+    });
+    classes.collect()
 }
 
 /// The limits of each subscription that the configuration has, where there is one.
@@ -296,6 +337,10 @@ fn backlog_json(backlog: &Backlog, held: &HeldHere) -> Value {
     let mut value = json!(backlog);
     value["oldest_waiting_age_ms"] = json!(age_ms(backlog.oldest_waiting_at));
     value["oldest_deferred_age_ms"] = json!(age_ms(backlog.oldest_deferred_at));
+    let shown = value.get_mut("groups").and_then(Value::as_array_mut);
+    for (group, shown) in backlog.groups.iter().zip(shown.into_iter().flatten()) {
+        shown["oldest_waiting_age_ms"] = json!(age_ms(group.oldest_waiting_at));
+    }
     value["ready_age_ms"] = json!(backlog.ready_age_ms());
     value["held_limits"] = json!(held.limits);
     value["held_longest"] = held

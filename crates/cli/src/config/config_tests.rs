@@ -1,4 +1,5 @@
 use onceward_core::contract::{OnPoison, Order, Semantics};
+use onceward_core::group::{Priority, Tenants};
 use onceward_core::store::Start;
 use onceward_core::{Identity, KeyField};
 
@@ -26,6 +27,39 @@ identity = "operation"
 start = 2026-01-31T09:00:00Z
 retry = { base_ms = 50, cap = "1m", factor = 3, attempts_max = 4 }
 "#;
+
+#[test]
+fn priorities_and_tenants_are_read_and_checked() {
+    let text = GOOD.replace(
+        "[message.\"order.accepted\"]\n",
+        "[message.\"order.accepted\"]\npriority = \"low\"\n",
+    );
+    let text = text.replace(
+        "order = \"none\"",
+        "order = \"none\"\ntenants = { attribute = \"customer\" }\ncatch_up_share = 0.25",
+    );
+    let config = parse(&text).unwrap();
+    let message = &config.contract.messages["order.accepted"];
+    assert_eq!(message.priority, Priority::Low);
+    let hook = &config.contract.subscriptions["hook"];
+    let tenants = Tenants {
+        attribute: "customer".to_owned(),
+        groups: 8,
+    };
+    assert_eq!(hook.tenants, Some(tenants));
+    assert!((hook.catch_up_share - 0.25).abs() < f64::EPSILON);
+    let place = "customer\" }";
+    let many = text.replace(place, "customer\", groups = 40 }");
+    let at = |text: &str, part: &str| {
+        let line = text.lines().position(|line| line.starts_with(part));
+        format!("{}:", line.unwrap() + 1)
+    };
+    let start = at(&many, "tenants");
+    one_fault(&many, &start, "not between 1 and 32", "OW1014");
+    let nameless = text.replace("attribute = \"customer\"", "groups = 4");
+    let start = at(&nameless, "tenants");
+    one_fault(&nameless, &start, "attribute", "OW1013");
+}
 
 fn parse(text: &str) -> Result<Config, Vec<Fault>> {
     Config::parse(Path::new("shop/onceward.toml"), text)

@@ -5,6 +5,7 @@ use std::path::Path;
 use onceward_core::Identity;
 use onceward_core::contract::{OnPoison, Order, Semantics, SubscriptionContract};
 use onceward_core::expiry::Expired;
+use onceward_core::group::Tenants;
 use onceward_core::store::Start;
 use onceward_core::version::{Gaps, VersionPolicy};
 
@@ -18,6 +19,9 @@ const PUSH_TIMEOUT_MS_DEFAULT: u64 = 15_000;
 
 /// How much longer a subscription's own limit is than its push's, in milliseconds.
 const PUSH_MARGIN_MS: u64 = 5_000;
+
+/// Into how many groups tenants fall when nothing else is said.
+const TENANT_GROUPS_DEFAULT: u8 = 8;
 
 /// Reads one subscription, and its push where it has one.
 pub(super) fn read(
@@ -42,6 +46,10 @@ pub(super) fn read(
     contract.expired = expired(&section);
     contract.useful_for_ms = section.duration_ms("useful_for", "useful_for_ms");
     hold(&section, &mut contract);
+    contract.tenants = tenants(&section);
+    if let Some(share) = section.number("catch_up_share") {
+        contract.catch_up_share = share;
+    }
     retry(&section, &mut contract);
     breaker(&section, &mut contract);
     contract.start = start(&section);
@@ -182,6 +190,21 @@ fn expired(section: &Section<'_>) -> Expired {
             other
         }
     }
+}
+
+/// Whose its messages are.
+fn tenants(section: &Section<'_>) -> Option<Tenants> {
+    let section = section.section("tenants")?;
+    let attribute = section.text("attribute");
+    if attribute.is_none() && !section.has("attribute") {
+        section.missing("attribute", "the extension attribute that names the tenant");
+    }
+    let groups = section.whole("groups").unwrap_or(TENANT_GROUPS_DEFAULT);
+    section.finish();
+    Some(Tenants {
+        attribute: attribute?.value,
+        groups,
+    })
 }
 
 fn hold(section: &Section<'_>, contract: &mut SubscriptionContract) {

@@ -1,7 +1,7 @@
 //! A model of the store for tests of the dispatcher, and a process around one: batches that fail in
 //! every way, answers in any order.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::coalesce::BatchSeen;
@@ -64,23 +64,38 @@ pub(super) struct Model {
     pub(super) versions: Option<VersionPolicy>,
     /// Refused because their version was behind.
     pub(super) refused: BTreeSet<u64>,
-    pub(super) positions: BTreeMap<u16, Position>,
+    /// By what its messages are divided.
+    pub(super) grouping: Grouping,
+    /// By what they are once the next process has started.
+    pub(super) regroupings: Vec<Grouping>,
+    /// Rows that a process may have in memory, where they are fewer than usual.
+    pub(super) window: Option<usize>,
+    pub(super) stands: BTreeMap<u16, Stand>,
     pub(super) epochs: BTreeMap<u16, u64>,
     pub(super) runs: u64,
+    /// Refused because their key is one of another group.
+    pub(super) conflicts: BTreeSet<u64>,
 }
 
 impl Model {
     pub(super) fn new(keys: &[u8]) -> Self {
-        let rows = keys.iter().enumerate().map(|(i, key)| {
+        let rows = keys.iter().map(|key| (format!("k{key}"), "t", ""));
+        Self::of(rows, Grouping::of_types(["t"]))
+    }
+
+    /// Rows by key, type and tenant.
+    pub(super) fn of<'r>(
+        rows: impl IntoIterator<Item = (String, &'r str, &'r str)>,
+        grouping: Grouping,
+    ) -> Self {
+        let rows = rows.into_iter().enumerate().map(|(i, (name, of, tenant))| {
             let seq = i as u64 + 1;
-            let name = format!("k{key}");
-            let envelope = Envelope::new(
-                seq.to_string(),
-                "thing",
-                &name,
-                "t",
-                Payload::Json("1".into()),
-            );
+            let payload = Payload::Json("1".into());
+            let mut envelope = Envelope::new(seq.to_string(), "thing", &name, of, payload);
+            if !tenant.is_empty() {
+                let attribute = ("tenant".to_owned(), tenant.to_owned());
+                envelope.attributes.extend([attribute]);
+            }
             Arc::new(Row {
                 xid: seq,
                 seq,
@@ -104,9 +119,15 @@ impl Model {
             case_every: 40,
             versions: None,
             refused: BTreeSet::new(),
-            positions: (0..LANES).map(|lane| (lane, Position::origin(1))).collect(),
+            grouping,
+            regroupings: Vec::new(),
+            window: None,
+            stands: (0..LANES)
+                .map(|lane| (lane, Position::origin(1).into()))
+                .collect(),
             epochs: (0..LANES).map(|lane| (lane, 0)).collect(),
             runs: 0,
+            conflicts: BTreeSet::new(),
         }
     }
 
@@ -119,12 +140,15 @@ impl Model {
     }
 
     /// The rule that everything rests on.
-    pub(super) fn check_position(&self, lane: u16, position: &Position) {
+    pub(super) fn check_stand(&self, lane: u16, stand: &Stand) {
+        let groups = Groups::new(&self.grouping);
         for row in self.rows.iter().filter(|r| lane_of(r.slot, LANES) == lane) {
-            if position.is_past(row.xid, row.seq) {
+            let group = groups.of(row).map(|group| groups.name(group));
+            let own = group.map_or(&stand.position, |group| stand.of(group));
+            for position in [own, &stand.position] {
                 assert!(
-                    self.is_settled(row.seq),
-                    "the position of lane {lane} passed row {}, which is stored nowhere",
+                    self.is_settled(row.seq) || !position.is_past(row.xid, row.seq),
+                    "lane {lane} passed row {}, which is stored nowhere: {stand:?}",
                     row.seq
                 );
             }
@@ -219,7 +243,7 @@ impl Model {
         let taken = TakenLane {
             lane,
             epoch: *epoch,
-            position: self.positions[&lane].clone(),
+            stand: self.stands[&lane].clone(),
             is_suspect,
             not_before: None,
         };
@@ -270,6 +294,14 @@ impl Model {
             if let Some(fate) = self.judge(work, now_ms) {
                 blocked.ended(key, &work.row, &fate);
                 fates.push((work.token, fate));
+                continue;
+            }
+            if work.is_conflict {
+                self.deferred.remove(&seq);
+                self.cases.insert(seq);
+                self.conflicts.insert(seq);
+                let holds_key = false;
+                fates.push((work.token, Fate::Quarantined { holds_key }));
                 continue;
             }
             self.runs += 1;
@@ -436,123 +468,4 @@ pub(super) fn contract() -> SubscriptionContract {
     contract.concurrency = 3;
     contract.window_rows = 16;
     contract
-}
-
-/// One process: a dispatcher and what is under way around it.
-pub(super) struct Process {
-    pub(super) dispatcher: Dispatcher,
-    pub(super) underway: VecDeque<Command>,
-    pub(super) released: BTreeSet<u16>,
-    /// What was done or read, and is not known here yet.
-    pub(super) answers: Vec<Event>,
-    /// Whether answers may take a while.
-    pub(super) is_slow: bool,
-}
-
-impl Process {
-    pub(super) fn new(now_ms: u64) -> Self {
-        let dispatcher = Dispatcher::new(&contract(), 8, now_ms);
-        Self {
-            dispatcher,
-            underway: VecDeque::new(),
-            released: BTreeSet::new(),
-            answers: Vec::new(),
-            is_slow: false,
-        }
-    }
-
-    pub(super) fn handle(&mut self, model: &mut Model, now_ms: u64, event: Event) {
-        for command in self.dispatcher.handle(now_ms, event) {
-            match command {
-                Command::Save(spans) => {
-                    for span in spans {
-                        for (lane, epoch) in span.lanes {
-                            assert_eq!(model.epochs[&lane], epoch);
-                            model.check_position(lane, &span.position);
-                            model.positions.insert(lane, span.position.clone());
-                        }
-                    }
-                }
-                Command::Released(lane) => {
-                    model.check_position(lane.lane, &lane.position);
-                    model.positions.insert(lane.lane, lane.position);
-                    self.released.insert(lane.lane);
-                }
-                command => self.underway.push_back(command),
-            }
-        }
-    }
-
-    /// Carries out one command that is under way, any of them.
-    pub(super) fn step(&mut self, model: &mut Model, chance: &mut Chance, now_ms: u64) {
-        let count = self.underway.len() + self.answers.len();
-        let index = chance.below(count as u64) as usize;
-        let Some(command) = self.underway.remove(index) else {
-            let index = index - self.underway.len();
-            let answer = self.answers.remove(index);
-            return self.handle(model, now_ms, answer);
-        };
-        let event = match command {
-            Command::Read { feed, .. } if chance.one_in(20) => Event::ReadFailed { feed },
-            Command::Read { feed, from } => {
-                let (mut rows, next) = model.read(&from);
-                // What has a case already is not handed in again: the runner sees to that.
-                rows.retain(|row| {
-                    !model.cases.contains(&row.seq) && !model.replayed.contains(&row.seq)
-                });
-                Event::Page {
-                    feed,
-                    from,
-                    rows,
-                    next,
-                }
-            }
-            Command::Load {
-                load,
-                key,
-                after_seq,
-                versions_to,
-                rows_max,
-                ..
-            } => {
-                let versions_to = versions_to.as_ref().map(|(row, to)| (&**row, *to));
-                let rows = model.load(&key, after_seq, versions_to, rows_max, now_ms);
-                Event::Loaded { load, key, rows }
-            }
-            Command::Look { look, lane } => Event::Looked {
-                look,
-                lane,
-                held: model.held_keys(lane, now_ms),
-                cases: model.held_cases(lane),
-            },
-            Command::Run(batch) => model.run(&batch, chance, now_ms),
-            Command::Store { tokens, deferrals } => {
-                for deferral in &deferrals {
-                    model.defer(deferral, now_ms);
-                }
-                Event::Stored { tokens }
-            }
-            Command::Clear { tokens, seqs } => {
-                let is_running = |s: &Stored| s.deferral.kind == DeferralKind::Running;
-                for seq in seqs {
-                    model
-                        .deferred
-                        .extract_if(seq..=seq, |_, s| is_running(s))
-                        .count();
-                }
-                Event::Stored { tokens }
-            }
-            Command::Save(_) | Command::Released(_) => return,
-        };
-        if self.is_slow && chance.one_in(2) {
-            self.answers.push(event);
-        } else {
-            self.handle(model, now_ms, event);
-        }
-    }
-
-    /// Whether nothing is under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.underway.is_empty() && self.answers.is_empty()
-    }
 }

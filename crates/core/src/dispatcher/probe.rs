@@ -21,38 +21,32 @@ impl Dispatcher {
     }
 
     /// Brings one that failed before to the front, where the next one finds out whether the other
-    /// side is back: one that fails each message the first time would look as if it were away.
+    /// side is back: one that fails each message the first time would look as if it were away. Every
+    /// second probe is whoever's turn it is: one that always fails would keep it away for good.
     /// Returns whether to go on: not while one that failed may just be coming.
     pub(super) fn probe_first(&mut self) -> bool {
-        if !self.pacing.is_probing() {
+        if !self.pacing.is_probing() || !self.prefers_failed {
             return true;
         }
+        let keys = &self.keys;
+        let tracked = &self.tracked;
         let has_failed = |name: &Arc<str>| {
-            let key = self.keys.get(name);
-            let first = key.and_then(|key| key.queue.front());
-            let tracked = first.and_then(|token| self.tracked.get(token));
+            let first = keys.get(name).and_then(|key| key.queue.front());
+            let tracked = first.and_then(|token| tracked.get(token));
             tracked.is_some_and(|tracked| tracked.failure.is_some())
         };
-        match self.ready.iter().position(has_failed) {
-            Some(0) => true,
-            Some(place) => {
-                if let Some(name) = self.ready.remove(place) {
-                    self.ready.push_front(name);
-                }
-                true
-            }
-            None => {
-                self.load_on();
-                !self.is_one_coming()
-            }
+        if self.turns.bring_first(has_failed) {
+            return true;
         }
+        self.load_on();
+        !self.is_one_coming()
     }
 
     /// Whether deferred messages are being loaded, or will be soon.
     fn is_one_coming(&self) -> bool {
         let soon_ms = self.now_ms.saturating_add(PROBE_WAIT_MS);
         let is_due_soon = |due: &Reverse<(u64, _)>| due.0.0 <= soon_ms;
-        self.loading > 0 || self.due.peek().is_some_and(is_due_soon)
+        !self.loads.is_empty() || self.due.peek().is_some_and(is_due_soon)
     }
 }
 

@@ -94,6 +94,36 @@ fn a_probe_is_a_new_one_where_none_that_failed_is_due_soon() {
     assert!(desk.batch_with("b").is_some());
 }
 
+/// One that fails whatever happens would keep the other side away for good.
+#[test]
+fn every_second_probe_is_whoevers_turn_it_is() {
+    let (mut desk, deferral) = one_has_failed(100, 100);
+    desk.now_ms = 100;
+    desk.handle(Event::Tick);
+    let (load, key) = desk.take(load_of).expect("it is loaded");
+    desk.handle(Event::Loaded {
+        load,
+        key,
+        rows: vec![DeferredRow {
+            row: (*row(deferral.seq, "a")).clone(),
+            kind: deferral.kind,
+            due_in_ms: Some(0),
+            spent: deferral.spent,
+            failure: deferral.failure.clone(),
+            generation: 0,
+        }],
+    });
+    let probe = desk.batch_with("a").expect("one that failed");
+    let pace = Pace {
+        pause_ms: Some(100),
+        ..PROBING
+    };
+    desk.end_at_pace(&probe, vec![Fate::Deferred(deferral)], pace);
+    desk.now_ms = 200;
+    desk.handle(Event::Tick);
+    assert!(desk.batch_with("b").is_some(), "then one that is new");
+}
+
 /// What was about to come is gone: nobody waits for it.
 #[test]
 fn a_probe_does_not_wait_for_what_is_gone() {

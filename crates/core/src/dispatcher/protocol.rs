@@ -29,6 +29,9 @@ pub struct Work {
     /// Somebody released it from its case and it has not run since. An earlier attempt may have had
     /// its effect outside the database; where nobody can look, the person's word counts.
     pub is_released: bool,
+    /// Its key is one of another lane group: it is to be refused, see
+    /// [`conflict`](crate::group::conflict).
+    pub is_conflict: bool,
     /// Which run of it this is in the ledger: 0 but for a deliberate rerun.
     pub generation: u32,
     /// It waits for an earlier version, was tried before, and nothing that it waits for is stored.

@@ -39,7 +39,7 @@ pub(in crate::dispatcher) fn lane_taken(lane: u16, held: Vec<HeldKey>) -> Event 
         taken: TakenLane {
             lane,
             epoch: 1,
-            position: Position::origin(1),
+            stand: Position::origin(1).into(),
             is_suspect: false,
             not_before: None,
         },
@@ -255,7 +255,7 @@ fn what_is_stored_as_running_does_not_keep_the_position() {
     let deferral = retry(&batch.works[0], HOUR_MS);
     desk.end(&batch, vec![Fate::Deferred(deferral), Fate::Uncertain]);
     let spans = desk.dispatcher.spans();
-    assert!(spans[0].position.is_past(2, 2), "{spans:?}");
+    assert!(spans[0].stand.position.is_past(2, 2), "{spans:?}");
 }
 
 #[test]

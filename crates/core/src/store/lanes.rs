@@ -5,8 +5,8 @@ use std::future::Future;
 use serde::Serialize;
 
 use super::StoreError;
-use crate::position::Position;
 use crate::rate::RateLimit;
+use crate::stand::Stand;
 
 /// A member's right to work, as its effect transactions present it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +175,7 @@ pub struct TakenLane {
     /// The new epoch.
     pub epoch: u64,
     /// Where to go on.
-    pub position: Position,
+    pub stand: Stand,
     /// The last owner did not end cleanly: what follows the position may have killed it.
     pub is_suspect: bool,
     /// Rows recorded before this are not wanted (the subscription's start was a time).
@@ -190,7 +190,7 @@ pub struct ReleasedLane {
     /// The epoch at which it was taken.
     pub epoch: u64,
     /// Everything before this is finished or stored.
-    pub position: Position,
+    pub stand: Stand,
 }
 
 /// Hands lanes back cleanly. Nothing of theirs may be in flight any more.

@@ -46,8 +46,8 @@ pub use replay::{
 };
 pub use schema::{Declared, Registered, Schema, SchemaState, Start, Terms};
 pub use status::{
-    Backlog, BacklogQuery, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StillNow,
+    Backlog, BacklogQuery, DeferredCounts, GroupBacklog, HeldQuery, LaneOwner, LongHeld,
+    MessageState, MessageStatus, OperationQuery, Status, StillNow,
 };
 pub use time::Time;
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};

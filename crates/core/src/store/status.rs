@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{StillBecause, StoreError};
 use crate::case::CaseState;
 use crate::failure::FailureRecord;
+use crate::group::{Groups, Priority};
 use crate::hold::HoldLimits;
 use crate::ledger::Ending;
 use crate::rate::RateLimit;
@@ -144,6 +145,10 @@ pub struct Backlog {
     pub waiting_is_lower_bound: bool,
     /// When the oldest of them was recorded.
     pub oldest_waiting_at: Option<Timestamp>,
+    /// The same by lane group, where there is more than one: by class, the highest first, and there
+    /// by the tenants' groups. As far as was counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupBacklog>,
     /// Deferred messages.
     pub deferred: DeferredCounts,
     /// When the oldest deferred message was recorded or first deferred.
@@ -165,7 +170,46 @@ pub struct Backlog {
     pub now: Timestamp,
 }
 
+/// What waits of one lane group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupBacklog {
+    /// Its class.
+    pub priority: Priority,
+    /// Which of the tenants' groups it is, where tenants are told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<usize>,
+    /// Messages behind no position.
+    pub waiting: u64,
+    /// When the oldest of them was recorded.
+    pub oldest_waiting_at: Option<Timestamp>,
+}
+
 impl Backlog {
+    /// Counts by group from now on.
+    pub fn divide(&mut self, groups: &Groups) {
+        let numbered = groups.priorities().iter().enumerate();
+        self.groups = numbered
+            .map(|(group, priority)| GroupBacklog {
+                priority: *priority,
+                tenants: groups.share(group),
+                waiting: 0,
+                oldest_waiting_at: None,
+            })
+            .collect();
+    }
+
+    /// So many more wait, of a group where it is divided.
+    pub fn waits(&mut self, group: Option<usize>, count: u64, oldest_at: Option<Timestamp>) {
+        let add = |waiting: &mut u64, oldest: &mut Option<Timestamp>| {
+            *waiting += count;
+            *oldest = [*oldest, oldest_at].into_iter().flatten().min();
+        };
+        add(&mut self.waiting, &mut self.oldest_waiting_at);
+        if let Some(group) = group.and_then(|group| self.groups.get_mut(group)) {
+            add(&mut group.waiting, &mut group.oldest_waiting_at);
+        }
+    }
+
     /// Since when the message that has waited the longest could have been worked on; none where
     /// nothing waits but what is due later.
     #[must_use]

@@ -91,11 +91,10 @@ impl<S: Store> Executor<S> {
     pub(super) async fn run(&self, batch: &Batch) -> BatchEnd {
         let works = &batch.works;
         let mut tally = Tally::new(works.len());
-        let result = if works.iter().any(|work| work.is_suspect) {
-            self.run_suspects(works, &mut tally).await
+        let result = if works.iter().any(|work| work.is_conflict) {
+            self.run_without_conflicts(batch, &mut tally).await
         } else {
-            let plan = Plan::new(works.len());
-            self.run_plan(works, plan, batch.savepoint_every, &mut tally)
+            self.run_works(works, batch.savepoint_every, &mut tally)
                 .await
         };
         tally.stop = result.err();
@@ -110,6 +109,19 @@ impl<S: Store> Executor<S> {
             end.pace.person_pause_ms = Some(OPERATOR_PAUSE_MS);
         }
         end
+    }
+
+    pub(super) async fn run_works(
+        &self,
+        works: &[Work],
+        savepoint_every: u32,
+        tally: &mut Tally,
+    ) -> Result<(), Stop> {
+        if works.iter().any(|work| work.is_suspect) {
+            return self.run_suspects(works, tally).await;
+        }
+        let plan = Plan::new(works.len());
+        self.run_plan(works, plan, savepoint_every, tally).await
     }
 
     /// Whether a receiver refused in a way that only a person can change: the next message would

@@ -21,11 +21,13 @@
 mod again;
 mod attempt;
 mod campaigns;
+mod conflict;
 mod dependency;
 mod execute;
 mod expiry;
 mod held;
 mod member;
+mod notes;
 mod outside;
 mod patience;
 mod positions;
@@ -211,6 +213,9 @@ impl<S: Store> EngineBuilder<S> {
                     .or_insert_with(MessageContract::default);
                 let aggregate = subscription.aggregates.get(message_type);
                 message.aggregate = message.aggregate.take().or(aggregate.cloned());
+                if let Some(priority) = subscription.priorities.get(message_type) {
+                    message.priority = *priority;
+                }
             }
             let name = subscription.contract.name.clone();
             contract
@@ -290,6 +295,7 @@ async fn register<S: Store>(
         Some((message_type.clone(), ms))
     });
     Ok(Runtime {
+        grouping: contract.grouping_of(&settings),
         useful_for: useful_for.collect(),
         identity: contract.identity_of(&settings),
         on_poison: contract.on_poison_of(&settings),

@@ -222,7 +222,7 @@ impl Ground {
     fn bench<'a>(&'a self, kind: CampaignKind, accept: &'a [Finding]) -> Bench<'a> {
         Bench {
             kind,
-            terms: self.terms,
+            terms: self.terms.clone(),
             types: &self.types,
             retention: self.retention,
             accept,
@@ -232,7 +232,7 @@ impl Ground {
 }
 
 /// JSON as it was kept, or the default where none was.
-fn parsed<T: Default + DeserializeOwned>(
+pub(crate) fn parsed<T: Default + DeserializeOwned>(
     text: Option<&str>,
     action: &'static str,
 ) -> Result<T, StoreError> {

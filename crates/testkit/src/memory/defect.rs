@@ -85,11 +85,17 @@ pub enum Defect {
     VersionsNotAsked,
     /// Asked for keys beyond limits, it gives those within them too.
     HoldLimitsIgnored,
+    /// Where the groups of a lane stand is forgotten.
+    GroupsForgotten,
+    /// A lane passes for as far as the furthest of its groups.
+    FurthestGroupCounts,
+    /// What waits is counted from where all groups of a lane are done.
+    GroupsCountTogether,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 43] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -130,5 +136,8 @@ impl Defect {
         Self::LastRecordedVersion,
         Self::VersionsNotAsked,
         Self::HoldLimitsIgnored,
+        Self::GroupsForgotten,
+        Self::FurthestGroupCounts,
+        Self::GroupsCountTogether,
     ];
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use onceward_core::store::{CaseState, DeferralKind};
-use onceward_core::{LedgerEntry, Position, Row, Spent, Timestamp};
+use onceward_core::{LedgerEntry, Row, Spent, Stand, Timestamp};
 
 /// One write of a transaction, as the table has it afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ pub enum Change {
         /// Lane.
         lane: u16,
         /// Where it stands.
-        position: Position,
+        stand: Stand,
     },
     /// A position was kept.
     Saved {
@@ -159,7 +159,7 @@ pub enum Change {
         /// Lane.
         lane: u16,
         /// Where it stands.
-        position: Position,
+        stand: Stand,
     },
     /// A death was counted.
     DeathCounted {

@@ -123,12 +123,12 @@ impl Lanes for MemoryStore {
             let is_owner = lane.owner.as_deref() == Some(request.lease.member.as_str());
             if is_owner && lane.epoch == released.epoch {
                 lane.owner = None;
-                lane.position = released.position.clone();
+                lane.stand = self.shared.kept(&released.stand);
                 state.listener.tell(now, || Change::Released {
                     member: request.lease.member.clone(),
                     subscription: request.subscription.to_owned(),
                     lane: released.lane,
-                    position: released.position.clone(),
+                    stand: released.stand.clone(),
                 });
             }
         }
@@ -226,7 +226,7 @@ impl MemoryStore {
         let lane = state.lanes.get_mut(&place)?;
         lane.epoch += 1;
         lane.owner = Some(request.lease.member.clone());
-        let (epoch, position) = (lane.epoch, lane.position.clone());
+        let (epoch, stand) = (lane.epoch, lane.stand.clone());
         state.listener.tell(now, || Change::Taken {
             member: request.lease.member.clone(),
             subscription: request.subscription.to_owned(),
@@ -237,7 +237,7 @@ impl MemoryStore {
         Some(TakenLane {
             lane: number,
             epoch,
-            position,
+            stand,
             is_suspect: owner.is_some() && !self.shared.has(Defect::NeverSuspect),
             not_before,
         })

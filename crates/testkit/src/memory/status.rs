@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use onceward_core::group::Groups;
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
     Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, HeldQuery, LaneOwner,
@@ -61,6 +62,7 @@ impl Status for MemoryStore {
             waiting: 0,
             waiting_is_lower_bound: false,
             oldest_waiting_at: None,
+            groups: Vec::new(),
             deferred: DeferredCounts::default(),
             oldest_deferred_at: None,
             due_since: None,
@@ -71,7 +73,11 @@ impl Status for MemoryStore {
             lanes: owners(&state, name, now),
             now,
         };
-        count_waiting(&state, subscription, query.count_max, &mut backlog);
+        let is_past = match self.shared.has(Defect::GroupsCountTogether) {
+            true => is_past,
+            false => is_past_in_group,
+        };
+        count_waiting(&state, subscription, query.count_max, is_past, &mut backlog);
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
                 count_deferred(&mut backlog, deferred.kind);
@@ -146,11 +152,22 @@ impl Status for MemoryStore {
     }
 }
 
-/// Whether a subscription's position is past a row.
+/// Whether a subscription's position is past a row, whatever its groups will be.
 pub(super) fn is_past(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
     let number = lane_of(row.slot, subscription.lanes);
     let lane = state.lanes.get(&(name.to_owned(), number));
-    lane.is_some_and(|lane| lane.position.is_past(row.xid, row.seq))
+    lane.is_some_and(|lane| lane.stand.position.is_past(row.xid, row.seq))
+}
+
+/// Whether the position of the row's own group is.
+fn is_past_in_group(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
+    let number = lane_of(row.slot, subscription.lanes);
+    let lane = state.lanes.get(&(name.to_owned(), number));
+    lane.is_some_and(|lane| {
+        let (of, attributes) = (&row.envelope.message_type, &row.envelope.attributes);
+        let position = subscription.terms.position_of(&lane.stand, of, attributes);
+        position.is_past(row.xid, row.seq)
+    })
 }
 
 fn stand(
@@ -196,7 +213,7 @@ fn stand(
             resolution: case.standing.state,
         };
     }
-    if is_past(state, name, subscription, row) {
+    if is_past_in_group(state, name, subscription, row) {
         MessageState::Delivered
     } else {
         MessageState::Pending
@@ -220,14 +237,21 @@ fn owners(state: &State, name: &str, now: Timestamp) -> Vec<LaneOwner> {
         .collect()
 }
 
+type IsPast = fn(&State, &str, &Subscription, &Row) -> bool;
+
 fn count_waiting(
     state: &State,
     subscription: &Subscription,
     count_max: u64,
+    is_past: IsPast,
     backlog: &mut Backlog,
 ) {
     let name = backlog.subscription.clone();
     let tables = &state.tables;
+    let groups = subscription.terms.grouping.as_ref().map(Groups::new);
+    if let Some(groups) = &groups {
+        backlog.divide(groups);
+    }
     for row in tables.log.values() {
         let is_wanted = subscription.types.contains(&row.envelope.message_type)
             && subscription
@@ -245,9 +269,8 @@ fn count_waiting(
             backlog.waiting_is_lower_bound = true;
             return;
         }
-        backlog.waiting += 1;
-        let oldest = backlog.oldest_waiting_at.unwrap_or(row.recorded_at);
-        backlog.oldest_waiting_at = Some(oldest.min(row.recorded_at));
+        let group = groups.as_ref().and_then(|groups| groups.of(row));
+        backlog.waits(group, 1, Some(row.recorded_at));
     }
 }
 

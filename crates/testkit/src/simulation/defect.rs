@@ -119,7 +119,7 @@ impl SimStore {
         if self.is(Defect::AdvancesPastUnfinished) {
             let head = self.inner.head().await?;
             for span in &mut spans {
-                span.position = head.clone();
+                span.stand = head.clone().into();
             }
         }
         Ok(spans)
@@ -133,7 +133,7 @@ impl SimStore {
         if self.is(Defect::DropsBuffer) && self.process.is_stopping() {
             let head: Position = self.inner.head().await?;
             for lane in &mut lanes {
-                lane.position = head.clone();
+                lane.stand = head.clone().into();
             }
         }
         Ok(lanes)
@@ -323,7 +323,7 @@ impl SimStore {
         let released = ReleasedLane {
             lane: taken.lane,
             epoch: taken.epoch,
-            position: taken.position,
+            stand: taken.stand,
         };
         let request = Release {
             lease: &lease,

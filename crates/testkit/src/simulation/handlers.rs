@@ -50,6 +50,10 @@ pub(super) fn subscription(
         .timeout_ms(setup.timeout_ms)
         .batch_max(if setup.coalesce { 20 } else { 1 })
         .start(Start::Earliest);
+    let subscription = match setup.tenants_of(role) {
+        Some(tenants) => subscription.tenants(tenants),
+        None => subscription,
+    };
     let subscription = match setup.version_policy() {
         Some(policy) => subscription.versions(policy),
         None => subscription,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use fastrand::Rng;
 use onceward::{BreakerPolicy, Gaps, OnPoison, Order, RetryPolicy, VersionPolicy};
+use onceward_core::group::{Grouping, Tenants};
 
 use super::defect::Defect;
 
@@ -43,6 +44,16 @@ impl Role {
     /// Whether it takes the messages that carry versions, and keeps a ledger of them.
     const fn checks_versions(self) -> bool {
         matches!(self, Self::Ship | Self::Stats | Self::Carrier)
+    }
+
+    /// The type that it takes.
+    #[must_use]
+    pub const fn message_type(self) -> &'static str {
+        match self {
+            Self::Pay => "order.pay",
+            Self::Track => "order.shipped",
+            _ => "order.placed",
+        }
     }
 
     /// The subscription's name.
@@ -258,6 +269,8 @@ pub struct Setup {
     pub loose_order: bool,
     /// Whether messages carry versions that are checked, and what follows a gap.
     pub versions: Option<Gaps>,
+    /// Into how many groups tenants fall, where subscriptions tell them apart.
+    pub tenants: Option<u8>,
     /// Faults happen until then.
     pub calm_at_ms: u64,
     /// Messages are appended until then.
@@ -308,6 +321,7 @@ impl Setup {
         if outage.u32(..8) < 3 {
             faults.push(Fault::Outage);
         }
+        let mut tenants = Rng::with_seed(seed ^ 0x7e4a_4175);
         Self {
             seed,
             coalesce: true,
@@ -338,6 +352,7 @@ impl Setup {
             },
             loose_order: rng.u32(..4) == 0,
             versions: None,
+            tenants: (tenants.u32(..8) < 3).then(|| tenants.u8(1..6)),
             calm_at_ms,
             producing_ms: calm_at_ms * rng.u64(50..95) / 100,
             rate: rng.u32(5..80),
@@ -363,6 +378,25 @@ impl Setup {
         self.faults.retain(|fault| !others.contains(fault));
         self.loose_order = false;
         self
+    }
+
+    /// Whose messages a subscription tells apart.
+    #[must_use]
+    pub fn tenants_of(&self, role: Role) -> Option<Tenants> {
+        let is_told_apart = role != Role::Pay;
+        Some(Tenants {
+            attribute: "tenant".to_owned(),
+            groups: self.tenants.filter(|_| is_told_apart)?,
+        })
+    }
+
+    /// By what a subscription's messages are divided.
+    #[must_use]
+    pub fn grouping(&self, role: Role) -> Grouping {
+        Grouping {
+            tenants: self.tenants_of(role),
+            ..Grouping::of_types([role.message_type()])
+        }
     }
 
     /// How the versions of aggregates are judged.

@@ -86,6 +86,12 @@ macro_rules! store_suite_cases {
                 subscriptions_share_no_lane
                 two_that_take_at_once_do_not_both_get_it
             }
+            groups {
+                groups_are_handed_on_where_each_stood
+                what_any_group_needs_stays
+                a_message_stands_with_its_group
+                the_backlog_counts_by_group
+            }
             takeover {
                 the_new_owner_goes_on_at_the_saved_position
                 the_old_owner_is_fenced

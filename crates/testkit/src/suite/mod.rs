@@ -22,6 +22,7 @@ pub mod cases;
 pub mod deferrals;
 pub mod effects;
 mod expand;
+pub mod groups;
 pub mod lanes;
 pub mod ledger;
 pub mod log;
