@@ -77,6 +77,8 @@ pub use onceward_core as core;
 pub use onceward_core::contract::{OnPoison, Order, Semantics};
 pub use onceward_core::expiry::Expired;
 pub use onceward_core::hold::HoldLimits;
+pub use onceward_core::merge::Merge;
+pub use onceward_core::shed::Shed;
 pub use onceward_core::store::{Accepted, Start};
 pub use onceward_core::version::{Gaps, VersionPolicy};
 pub use onceward_core::{

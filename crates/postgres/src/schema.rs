@@ -28,6 +28,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("replay", include_str!("../migrations/0005_replay.sql")),
     ("order", include_str!("../migrations/0006_order.sql")),
     ("cases", include_str!("../migrations/0007_cases.sql")),
+    ("dropped", include_str!("../migrations/0010_dropped.sql")),
 ];
 
 const KNOWN: u32 = MIGRATIONS.len() as u32;

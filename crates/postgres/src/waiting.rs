@@ -57,12 +57,15 @@ pub(crate) async fn count_waiting(
             )
             .bind(upper(&position))
             .bind(not_before)
-            .bind(!is_sealed(&position));
+            .bind(!is_sealed(&position))
+            .bind(query.before.map(|before| before.as_micros()));
         let row = statement
             .fetch_one(&mut *connection)
             .await
             .map_err(while_doing(ACTION))?;
         let waiting: i64 = row.try_get("waiting").map_err(while_doing(ACTION))?;
+        let before: i64 = row.try_get("before").map_err(while_doing(ACTION))?;
+        backlog.waiting_before += before as u64;
         let oldest_at: Option<i64> = row.try_get("oldest_at").map_err(while_doing(ACTION))?;
         let gave_up: bool = row.try_get("looked_at_all").map_err(while_doing(ACTION))?;
         // Behind the rows of a sealed era those of the new one are waiting as well.

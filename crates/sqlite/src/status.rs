@@ -5,14 +5,16 @@ use onceward_core::Timestamp;
 use onceward_core::hold::HoldLimits;
 use onceward_core::lane::{lane_of, slot_of};
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, DropCount, DropCountQuery, Dropped,
+    DroppedQuery, HeldQuery, LaneOwner, LongHeld, MessageState, MessageStatus, OperationQuery,
+    Status, StoreError, StoreErrorKind,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::Sqlite;
 use crate::cases::case_state;
+use crate::dropped;
 use crate::effects::ending;
 use crate::error::Attempt;
 use crate::row::{failure, int, small, spent, text, unsigned};
@@ -96,6 +98,14 @@ impl Status for Sqlite {
             .attempting(COUNTING)?;
         let keys: Result<_, sqlx::Error> = rows.iter().map(long_held).collect();
         keys.attempting(COUNTING)
+    }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        dropped::list(self, query).await
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        dropped::count(self, query).await
     }
 }
 
@@ -213,11 +223,11 @@ async fn went_on(
         .attempting(FOLLOWING)?;
     if let Some(row) = finished {
         let finished_at = row.try_get("finished_at").attempting(FOLLOWING)?;
-        return Ok(MessageState::Finished {
-            ending: ending(&row).attempting(FOLLOWING)?,
-            finished_at: Timestamp::from_micros(finished_at),
-            result: row.try_get("result").attempting(FOLLOWING)?,
-        });
+        return Ok(MessageState::finished(
+            ending(&row).attempting(FOLLOWING)?,
+            Timestamp::from_micros(finished_at),
+            row.try_get("result").attempting(FOLLOWING)?,
+        ));
     }
     let case = case_of(interested)?.filter(|(_, state)| *state != CaseState::Replayed);
     if let Some((case_id, resolution)) = case {
@@ -245,6 +255,7 @@ async fn went_on(
 struct Waiting {
     count: u64,
     is_lower_bound: bool,
+    before: u64,
     oldest_at: Option<i64>,
 }
 
@@ -278,6 +289,8 @@ async fn count_waiting(
         }
         waiting.count += 1;
         let recorded_at: i64 = row.try_get("recorded_at")?;
+        let is_before = |before: Timestamp| recorded_at <= before.as_micros();
+        waiting.before += u64::from(query.before.is_some_and(is_before));
         waiting.oldest_at = Some(waiting.oldest_at.unwrap_or(recorded_at).min(recorded_at));
     }
     Ok(waiting)
@@ -303,6 +316,9 @@ fn backlog(
         subscription: subscription.to_owned(),
         waiting: waiting.count,
         waiting_is_lower_bound: waiting.is_lower_bound,
+        waiting_before: waiting.before,
+        types: serde_json::from_str(counts.try_get("types")?)
+            .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
         oldest_waiting_at: waiting.oldest_at.map(Timestamp::from_micros),
         deferred: DeferredCounts {
             retry: count("retry")?,

@@ -56,6 +56,7 @@ pub async fn run<S: Status + Upkeep + Cases>(
         let query = BacklogQuery {
             subscription: name,
             count_max: args.count_max,
+            before: None,
         };
         backlogs.push(opened.check(opened.store.backlog(query).await)?);
         let query = HeldQuery {

@@ -151,6 +151,7 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
         let query = BacklogQuery {
             subscription: name,
             count_max: 1,
+            before: None,
         };
         let backlog = opened.check(opened.store.backlog(query).await)?;
         let lanes = backlog.lanes;

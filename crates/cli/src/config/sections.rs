@@ -6,6 +6,7 @@ use std::path::Path;
 use onceward_core::KeyField;
 use onceward_core::contract::{Kind, MessageContract, Promise};
 use onceward_core::store::Retention;
+use onceward_core::throttle::Throttle;
 
 use super::fault::FaultCode;
 use super::reader::{Placed, Section};
@@ -288,6 +289,12 @@ pub(super) fn message(section: Section<'_>) -> MessageContract {
         runbook: text("runbook"),
         pending_text: text("pending_text"),
         promise: promise(&section),
+        throttle: section
+            .choice(
+                "throttle",
+                &[("off", Throttle::Off), ("refuse", Throttle::Refuse)],
+            )
+            .unwrap_or_default(),
     };
     section.finish();
     contract

@@ -27,6 +27,7 @@ use crate::coalesce::BatchSize;
 use crate::contract::{Order, Semantics, SubscriptionContract};
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
+use crate::merge::Merge;
 use crate::position::Position;
 use crate::retry::Spent;
 use crate::store::{Deferral, DeferralKind, HeldCase, HeldKey, Span, TakenLane};
@@ -89,6 +90,14 @@ struct Tracked {
     ended: Option<Fate>,
 }
 
+impl Tracked {
+    /// As [`Work::is_untried`].
+    fn is_untried(&self) -> bool {
+        let is_marked = self.is_suspect || self.must_probe || self.is_released;
+        !is_marked && self.generation == 0 && self.failure.is_none() && self.spent.is_unused()
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Lane {
     epoch: u64,
@@ -109,6 +118,7 @@ struct Lane {
 pub struct Dispatcher {
     types: BTreeSet<String>,
     order: Order,
+    merge: Merge,
     lane_count: u16,
     pacing: Pacing,
     window_rows: usize,
@@ -162,6 +172,7 @@ impl Dispatcher {
         Self {
             types: contract.types.iter().cloned().collect(),
             order: contract.order,
+            merge: contract.merge,
             lane_count: contract.lanes,
             pacing: Pacing::new(concurrency, now_ms),
             window_rows,

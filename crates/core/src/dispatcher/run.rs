@@ -1,12 +1,13 @@
 //! Forming batches and taking their ends in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::gap::Gap;
 use super::key::Due;
-use super::{Batch, Command, Dispatcher, Fate, Pace, Phase, Work, deferral_of};
+use super::{Batch, Command, Dispatcher, Fate, Map, Pace, Phase, Tracked, Work, deferral_of};
 use crate::coalesce::BatchSeen;
+use crate::merge::Merge;
 use crate::store::DeferralKind;
 
 impl Dispatcher {
@@ -19,7 +20,7 @@ impl Dispatcher {
             if is_suspect && !self.batches.is_empty() {
                 return;
             }
-            let mut works = self.take_ready(self.size.next() as usize);
+            let mut works = self.take_ready(self.size.next() as usize, is_suspect);
             for work in &mut works {
                 work.is_suspect |= is_suspect;
             }
@@ -41,9 +42,10 @@ impl Dispatcher {
 
     /// Takes up to `most` messages from ready keys. A key gives all it has as long as there is
     /// room: its messages stay in order within the batch, and no other batch touches the key.
-    fn take_ready(&mut self, most: usize) -> Vec<Work> {
+    fn take_ready(&mut self, most: usize, is_suspect: bool) -> Vec<Work> {
         let mut works = Vec::new();
-        while works.len() < most {
+        let mut room = most;
+        while room > 0 {
             let Some(name) = self.ready.pop_front() else {
                 break;
             };
@@ -51,8 +53,10 @@ impl Dispatcher {
                 continue;
             };
             key.is_ready = false;
-            let room = most - works.len();
-            let tokens: Vec<u64> = key.queue.drain(..room.min(key.queue.len())).collect();
+            let merges = self.merge == Merge::Latest && !is_suspect;
+            let (len, taken) = share_of(&key.queue, &self.tracked, room, merges);
+            room -= taken;
+            let tokens: Vec<u64> = key.queue.drain(..len).collect();
             key.is_running = !tokens.is_empty();
             let lane = key.lane;
             if tokens.is_empty() {
@@ -356,6 +360,36 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// How many of a key's messages a batch takes, and how much of its room they use: messages of which
+/// only the latest is handled are one.
+fn share_of(
+    queue: &VecDeque<u64>,
+    tracked: &Map<u64, Tracked>,
+    room: usize,
+    merges: bool,
+) -> (usize, usize) {
+    if !merges {
+        let len = room.min(queue.len());
+        return (len, len);
+    }
+    let (mut len, mut taken) = (0, 0);
+    let mut before: Option<&Tracked> = None;
+    for token in queue {
+        let this = tracked.get(token);
+        let is_merged = before.zip(this).is_some_and(|(before, this)| {
+            let is_same = before.row.envelope.message_type == this.row.envelope.message_type;
+            is_same && before.is_untried() && this.is_untried()
+        });
+        if !is_merged && taken == room {
+            break;
+        }
+        taken += usize::from(!is_merged);
+        len += 1;
+        before = this;
+    }
+    (len, taken)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! | `campaigns` | replay campaigns, step by step |
 //! | `upkeep` | retention, now and then |
 //! | `expiry` | work that has become useless |
+//! | `merge` | of messages that wait together, only the latest |
 //! | `held` | says when too much waits behind a key |
 //! | `versions` | whether a message's version may be applied |
 //! | `witness` | who sees user code being run, in tests |
@@ -26,6 +27,7 @@ mod execute;
 mod expiry;
 mod held;
 mod member;
+mod merge;
 mod outside;
 mod patience;
 mod positions;

@@ -196,6 +196,7 @@ impl<S: Store> Stage<S> {
             let query = BacklogQuery {
                 subscription: &name,
                 count_max: 1,
+                before: None,
             };
             let backlog = self.store.backlog(query).await?;
             if backlog.waiting > 0 || backlog.deferred.running > 0 {

@@ -77,11 +77,15 @@ pub enum Defect {
     VersionsNotAsked,
     /// Asked for keys beyond limits, it gives those within them too.
     HoldLimitsIgnored,
+    /// A page of what was given up begins with the last of the page before.
+    DroppedPagesOverlap,
+    /// When a subscription was paused is not known.
+    PausesForgotten,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -118,5 +122,7 @@ impl Defect {
         Self::LastRecordedVersion,
         Self::VersionsNotAsked,
         Self::HoldLimitsIgnored,
+        Self::DroppedPagesOverlap,
+        Self::PausesForgotten,
     ];
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
-    Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, HeldQuery, LaneOwner,
-    LongHeld, MessageState, MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, DropCount,
+    DropCountQuery, Dropped, DroppedPlace, DroppedQuery, HeldQuery, LaneOwner, LongHeld,
+    MessageState, MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
 };
-use onceward_core::{Identity, LedgerKey, Row, Timestamp};
+use onceward_core::{Ending, Identity, LedgerKey, Row, Timestamp};
 
 use super::state::{State, Subscription};
 use super::writes::LedgerPlace;
@@ -60,6 +61,8 @@ impl Status for MemoryStore {
             subscription: name.to_owned(),
             waiting: 0,
             waiting_is_lower_bound: false,
+            waiting_before: 0,
+            types: subscription.types.iter().cloned().collect(),
             oldest_waiting_at: None,
             deferred: DeferredCounts::default(),
             oldest_deferred_at: None,
@@ -68,7 +71,7 @@ impl Status for MemoryStore {
             lanes: owners(&state, name, now),
             now,
         };
-        count_waiting(&state, subscription, query.count_max, &mut backlog);
+        count_waiting(&state, subscription, &query, &mut backlog);
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
                 count_deferred(&mut backlog, deferred.kind, deferred.first_at);
@@ -125,6 +128,61 @@ impl Status for MemoryStore {
         held.truncate(query.keys_max as usize);
         Ok(held)
     }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let state = self.shared.state();
+        let rows = dropped(&state, query.subscription);
+        let goes_by = |dropped: &Dropped| match self.shared.has(Defect::DroppedPagesOverlap) {
+            true => query.after.is_none_or(|after| dropped.place <= *after),
+            false => query.after.is_none_or(|after| dropped.place < *after),
+        };
+        let wanted = rows.filter(|dropped| query.endings.contains(&dropped.ending));
+        let rows = wanted.filter(goes_by).collect();
+        Ok(Dropped::latest(rows, query.rows_max))
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let now = self.shared.clock.now();
+        let state = self.shared.state();
+        let counts = Ending::DROPPED.map(|ending| {
+            let within = |ms: i64| {
+                let rows = dropped(&state, query.subscription);
+                let is_young = |at: Timestamp| now.millis_since(at) < ms;
+                let its = rows.filter(|dropped| {
+                    dropped.ending == ending && is_young(dropped.place.finished_at)
+                });
+                (its.count() as u64).min(query.count_max)
+            };
+            DropCount {
+                ending,
+                last_hour: within(3_600_000),
+                last_day: within(86_400_000),
+            }
+        });
+        Ok(counts.into())
+    }
+}
+
+/// What policies gave up in a subscription, in no order.
+fn dropped<'s>(state: &'s State, subscription: &'s str) -> impl Iterator<Item = Dropped> + 's {
+    let rows = state.tables.ledger.iter();
+    let rows = rows.filter(move |(place, recorded)| {
+        place.subscription == subscription && Ending::DROPPED.contains(&recorded.entry.ending)
+    });
+    rows.map(|(_, recorded)| {
+        let key = &recorded.entry.key;
+        let place = DroppedPlace {
+            finished_at: recorded.at,
+            source: key.source.clone(),
+            message_type: key.message_type.clone(),
+            identity: key.identity.clone(),
+            generation: key.generation,
+        };
+        let entry = &recorded.entry;
+        Dropped::of(entry.ending, place, entry.result.as_deref())
+    })
 }
 
 /// Whether a subscription's position is past a row.
@@ -165,11 +223,11 @@ fn stand(
         tables.ledger.get(&place)
     });
     if let Some(recorded) = recorded {
-        return MessageState::Finished {
-            ending: recorded.entry.ending,
-            finished_at: recorded.at,
-            result: recorded.entry.result.as_deref().map(str::to_owned),
-        };
+        return MessageState::finished(
+            recorded.entry.ending,
+            recorded.at,
+            recorded.entry.result.as_deref().map(str::to_owned),
+        );
     }
     if let Some(case) = case.filter(|case| case.standing.state != CaseState::Replayed) {
         return MessageState::Resolved {
@@ -204,7 +262,7 @@ fn owners(state: &State, name: &str, now: Timestamp) -> Vec<LaneOwner> {
 fn count_waiting(
     state: &State,
     subscription: &Subscription,
-    count_max: u64,
+    query: &BacklogQuery<'_>,
     backlog: &mut Backlog,
 ) {
     let name = backlog.subscription.clone();
@@ -222,11 +280,13 @@ fn count_waiting(
         if !is_wanted || is_off || is_past(state, &name, subscription, row) {
             continue;
         }
-        if backlog.waiting == count_max {
+        if backlog.waiting == query.count_max {
             backlog.waiting_is_lower_bound = true;
             return;
         }
         backlog.waiting += 1;
+        let is_before = |before: Timestamp| row.recorded_at <= before;
+        backlog.waiting_before += u64::from(query.before.is_some_and(is_before));
         let oldest = backlog.oldest_waiting_at.unwrap_or(row.recorded_at);
         backlog.oldest_waiting_at = Some(oldest.min(row.recorded_at));
     }

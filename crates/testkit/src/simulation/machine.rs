@@ -338,6 +338,7 @@ impl Machine {
             let query = BacklogQuery {
                 subscription: role.name(),
                 count_max: u64::MAX,
+                before: None,
             };
             let backlog = self.shop.runtime.block_on(self.store.backlog(query));
             let backlog = backlog.expect("nothing is planned to fail");

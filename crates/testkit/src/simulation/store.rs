@@ -291,6 +291,17 @@ impl Time for SimStore {
         self.after("time").await?;
         Ok(time)
     }
+
+    async fn pauses(
+        &self,
+        tx: &mut SimTx,
+        request: Pauses<'_>,
+    ) -> Result<Vec<onceward_core::shed::Paused>, StoreError> {
+        self.before("pauses").await?;
+        let pauses = self.inner.pauses(tx.memory(), request).await?;
+        self.after("pauses").await?;
+        Ok(pauses)
+    }
 }
 
 impl Lanes for SimStore {
@@ -483,6 +494,15 @@ impl Status for SimStore {
 
     async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
         self.through("longest_held", self.inner.longest_held(query))
+            .await
+    }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        self.through("dropped", self.inner.dropped(query)).await
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        self.through("drop_counts", self.inner.drop_counts(query))
             .await
     }
 }
