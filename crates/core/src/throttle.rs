@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::contract::Promise;
+use crate::store::Backlog;
 use crate::timestamp::Timestamp;
 
 /// What acceptance does with new messages of a type while its promise cannot be kept.
@@ -58,6 +59,21 @@ pub struct Sight {
     pub oldest_at: Option<Timestamp>,
     /// Whether an operator keeps the subscription paused.
     pub is_paused: bool,
+}
+
+impl Sight {
+    /// What an answer about a subscription says, where it was asked with the time of the look before.
+    #[must_use]
+    pub fn of(backlog: &Backlog) -> Self {
+        Self {
+            at: backlog.now,
+            waiting: backlog.waiting,
+            is_lower_bound: backlog.waiting_is_lower_bound,
+            waiting_before: backlog.waiting_before,
+            oldest_at: backlog.oldest_waiting_at,
+            is_paused: backlog.paused_at.is_some(),
+        }
+    }
 }
 
 /// What is in front of a new message in one subscription.

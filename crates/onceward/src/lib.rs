@@ -63,6 +63,7 @@ mod outbox;
 #[cfg(feature = "push")]
 pub mod push;
 mod subscription;
+mod throttle;
 
 pub use context::Context;
 pub use digest::digest_of;
@@ -87,6 +88,7 @@ pub use onceward_core::{
 pub use onceward_macros::Message;
 pub use outbox::{ACCEPTANCE_MEMORY_MS, AppendError, Outbox, envelope_of};
 pub use subscription::Subscription;
+pub use throttle::{THROTTLE_EVERY_MS, Throttle, Throttled};
 
 #[cfg(feature = "postgres")]
 pub use onceward_postgres as postgres;

@@ -12,6 +12,7 @@ mod corrections;
 mod daemon;
 mod doctor;
 mod operate;
+mod overload;
 mod pooler;
 mod refusals;
 mod send;

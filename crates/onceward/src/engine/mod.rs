@@ -55,6 +55,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::subscription::{Handler, Subscription};
+use crate::throttle::{THROTTLE_EVERY_MS, Throttle};
 use runner::Runtime;
 
 pub use surroundings::Surroundings;
@@ -76,6 +77,9 @@ pub struct EngineOptions {
     /// How often it is looked whether more waits behind a key than its limits allow, in
     /// milliseconds. `None` leaves that to someone else.
     pub held_every_ms: Option<u64>,
+    /// How often what waits is looked at where message types refuse what cannot be done in time, in
+    /// milliseconds.
+    pub throttle_every_ms: u64,
     /// For people: what this process is.
     pub description: String,
 }
@@ -89,6 +93,7 @@ impl Default for EngineOptions {
             doze_max_ms: 220,
             retention: Some(Retention::default()),
             held_every_ms: Some(10_000),
+            throttle_every_ms: THROTTLE_EVERY_MS,
             description: format!("onceward process {}", std::process::id()),
         }
     }
@@ -233,6 +238,7 @@ impl<S: Store> EngineBuilder<S> {
             let runtime = register(&store, &contract, subscription).await?;
             runtimes.insert(runtime.contract.name.clone(), Arc::new(runtime));
         }
+        let throttle = Throttle::watch(store.clone(), &contract, options.throttle_every_ms);
         let (control, controlled) = watch::channel(Control::Run);
         let (report, state) = watch::channel(EngineState::default());
         let task = member::Fleet {
@@ -249,6 +255,7 @@ impl<S: Store> EngineBuilder<S> {
             store,
             control,
             state,
+            throttle,
             task: tokio::spawn(task.run()),
         })
     }
@@ -331,6 +338,7 @@ pub struct Running<S: Store> {
     store: S,
     control: watch::Sender<Control>,
     state: watch::Receiver<EngineState>,
+    throttle: Throttle,
     task: JoinHandle<()>,
 }
 
@@ -350,6 +358,12 @@ impl<S: Store> Running<S> {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<EngineState> {
         self.state.clone()
+    }
+
+    /// Says whether new messages can still be finished in time, for producers in this process.
+    #[must_use]
+    pub fn throttle(&self) -> Throttle {
+        self.throttle.clone()
     }
 
     /// Waits until every subscription's lanes are owned by this engine.

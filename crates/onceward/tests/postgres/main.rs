@@ -19,6 +19,7 @@ mod worker;
 
 mod coalescing;
 mod crowd;
+mod dropping;
 mod ends;
 mod field_claims;
 mod field_poolers;

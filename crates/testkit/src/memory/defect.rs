@@ -81,11 +81,15 @@ pub enum Defect {
     DroppedPagesOverlap,
     /// When a subscription was paused is not known.
     PausesForgotten,
+    /// What was given up at any time counts as given up of late.
+    DropsCountForEver,
+    /// Asked what was there before a moment, it counts all that waits.
+    BeforeCountsAll,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -124,5 +128,7 @@ impl Defect {
         Self::HoldLimitsIgnored,
         Self::DroppedPagesOverlap,
         Self::PausesForgotten,
+        Self::DropsCountForEver,
+        Self::BeforeCountsAll,
     ];
 }

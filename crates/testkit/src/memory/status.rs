@@ -72,6 +72,9 @@ impl Status for MemoryStore {
             now,
         };
         count_waiting(&state, subscription, &query, &mut backlog);
+        if self.shared.has(Defect::BeforeCountsAll) {
+            backlog.waiting_before = backlog.waiting;
+        }
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
                 count_deferred(&mut backlog, deferred.kind, deferred.first_at);
@@ -149,7 +152,9 @@ impl Status for MemoryStore {
         let counts = Ending::DROPPED.map(|ending| {
             let within = |ms: i64| {
                 let rows = dropped(&state, query.subscription);
-                let is_young = |at: Timestamp| now.millis_since(at) < ms;
+                let is_young = |at: Timestamp| {
+                    now.millis_since(at) < ms || self.shared.has(Defect::DropsCountForEver)
+                };
                 let its = rows.filter(|dropped| {
                     dropped.ending == ending && is_young(dropped.place.finished_at)
                 });

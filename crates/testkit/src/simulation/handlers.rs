@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Call, Class, Context, Deliver, Delivery, Failure, Identity, Probe, Semantics, Start,
+    Call, Class, Context, Deliver, Delivery, Failure, Identity, Merge, Probe, Semantics, Start,
     Subscription,
 };
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,20 @@ pub(super) fn subscription(
         .start(Start::Earliest);
     let subscription = match setup.version_policy() {
         Some(policy) => subscription.versions(policy),
+        None => subscription,
+    };
+    let subscription = match setup.merges(role) {
+        true => subscription.merge(Merge::Latest),
+        false => subscription,
+    };
+    let subscription = match setup.sheds_after_ms(role) {
+        Some(after_ms) => {
+            let message_type = match role {
+                Role::Track => "order.shipped",
+                _ => "order.placed",
+            };
+            subscription.shed([message_type], after_ms)
+        }
         None => subscription,
     };
     match setup.holds_key(role) {

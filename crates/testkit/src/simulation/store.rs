@@ -289,7 +289,7 @@ impl Time for SimStore {
         self.before("time").await?;
         let time = self.inner.time(tx.memory()).await?;
         self.after("time").await?;
-        Ok(time)
+        Ok(self.ahead(time))
     }
 
     async fn pauses(
