@@ -141,6 +141,7 @@ impl<S: Store> Stage<S> {
                 doze_max_ms: 5,
                 retention: None,
                 held_every_ms: None,
+                throttle_every_ms: onceward::THROTTLE_EVERY_MS,
                 description: "a test's stage".to_owned(),
             });
         for subscription in &self.subscriptions {

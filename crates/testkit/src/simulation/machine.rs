@@ -436,6 +436,7 @@ async fn serve(store: SimStore, process: Arc<Process>) {
                 // The machine tidies up, when the run says so.
                 retention: None,
                 held_every_ms: None,
+                throttle_every_ms: onceward::THROTTLE_EVERY_MS,
             });
         for role in &setup.roles {
             engine = engine.subscribe(subscription(&setup, *role, &process));
