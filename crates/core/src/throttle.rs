@@ -34,6 +34,8 @@ pub const CURRENT_FOR_MS: u64 = 30_000;
 const LOW_MARK: f64 = 0.5;
 /// After this time an earlier rate counts half, in milliseconds.
 const RATE_HALF_LIFE_MS: f64 = 10_000.0;
+/// Part of the oldest message's age that a refused producer is told to wait at least.
+const STANDSTILL_SHARE: u64 = 4;
 /// Longest standstill that counts against the rate of what follows it, in milliseconds.
 const STANDSTILL_MS_MAX: u64 = 30_000;
 
@@ -187,8 +189,10 @@ pub fn judge(before: Verdict, loads: &[Load], promised_ms: u64) -> Verdict {
     if needed_ms <= mark_ms {
         return Verdict::Open;
     }
-    // Where nobody knows how long it takes, the promise is a measure of what is worth asking for.
+    // Where nobody knows how long it takes, the promise is a measure of what is worth asking for. And
+    // what has stood still for long is not asked after every second.
     let wait_ms = worst.drain_ms.unwrap_or(promised_ms);
+    let wait_ms = wait_ms.max(worst.oldest_ms / STANDSTILL_SHARE);
     Verdict::Refuse {
         retry_after_ms: wait_ms.clamp(RETRY_AFTER_MS_MIN, RETRY_AFTER_MS_MAX),
     }

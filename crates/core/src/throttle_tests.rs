@@ -81,6 +81,25 @@ fn it_opens_again_below_half_the_promise() {
 }
 
 #[test]
+fn a_producer_waits_for_what_waits_and_longer_the_longer_it_stands_still() {
+    let after = |oldest_ms, drain_ms| {
+        let load = Load {
+            oldest_ms,
+            drain_ms,
+        };
+        match judge(Verdict::Open, &[load], 1_000) {
+            Verdict::Refuse { retry_after_ms } => retry_after_ms,
+            Verdict::Open => 0,
+        }
+    };
+    assert_eq!(after(500, Some(40_000)), 40_000);
+    assert_eq!(after(1_500, Some(10)), RETRY_AFTER_MS_MIN);
+    assert_eq!(after(120_000, Some(10)), 30_000);
+    assert_eq!(after(1_500, None), 1_000);
+    assert_eq!(after(u64::MAX, Some(u64::MAX)), RETRY_AFTER_MS_MAX);
+}
+
+#[test]
 fn ignorance_refuses_nothing() {
     assert_eq!(judge(Verdict::Open, &[], 1), Verdict::Open);
     let unknown = Load {

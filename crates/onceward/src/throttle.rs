@@ -140,12 +140,14 @@ struct Looks<S> {
 impl<S: Status> Looks<S> {
     /// Looks until nobody asks any more.
     async fn go_on(mut self, shared: Weak<Shared>, every: Duration) {
+        let mut was_seen = true;
         loop {
             let begun = Instant::now();
             let looked = self.look().await;
             let Some(shared) = shared.upgrade() else {
                 return;
             };
+            let is_seen = looked.is_ok();
             match looked {
                 Ok(()) => {
                     let seen = Seen {
@@ -156,11 +158,13 @@ impl<S: Status> Looks<S> {
                     *place = Some(seen);
                 }
                 // What was seen before grows old, and then nothing is refused.
-                Err(error) => tracing::debug!(
+                Err(error) if was_seen => tracing::warn!(
                     error = &error as &(dyn std::error::Error + 'static),
-                    "what waits could not be looked at"
+                    "what waits cannot be looked at; as long as that lasts nothing is refused"
                 ),
+                Err(_) => {}
             }
+            was_seen = is_seen;
             drop(shared);
             tokio::time::sleep(every.max(begun.elapsed() * SHARE)).await;
         }

@@ -395,3 +395,7 @@ fn share_of(
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "run_merge_tests.rs"]
+mod merge_tests;

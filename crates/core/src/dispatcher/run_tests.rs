@@ -14,7 +14,7 @@ use crate::timestamp::Timestamp;
 
 const HOUR_MS: u64 = 3_600_000;
 
-fn contract() -> SubscriptionContract {
+pub(super) fn contract() -> SubscriptionContract {
     let mut contract = SubscriptionContract::new("s", &["t"], Semantics::EffectOnce);
     contract.lanes = 1;
     contract.concurrency = 2;
@@ -22,7 +22,7 @@ fn contract() -> SubscriptionContract {
     contract
 }
 
-fn row(seq: u64, key: &str) -> Arc<Row> {
+pub(super) fn row(seq: u64, key: &str) -> Arc<Row> {
     let payload = Payload::Json("1".into());
     Arc::new(Row {
         xid: seq,
@@ -49,14 +49,14 @@ fn lane_taken(lane: u16, held: Vec<HeldKey>) -> Event {
 }
 
 /// A dispatcher with the commands that nobody has carried out yet.
-struct Desk {
-    dispatcher: Dispatcher,
+pub(super) struct Desk {
+    pub(super) dispatcher: Dispatcher,
     commands: VecDeque<Command>,
     read_to: u64,
 }
 
 impl Desk {
-    fn new(contract: &SubscriptionContract, batch_max: u32, held: Vec<HeldKey>) -> Self {
+    pub(super) fn new(contract: &SubscriptionContract, batch_max: u32, held: Vec<HeldKey>) -> Self {
         let mut desk = Self {
             dispatcher: Dispatcher::new(contract, batch_max, 0),
             commands: VecDeque::new(),
@@ -66,18 +66,18 @@ impl Desk {
         desk
     }
 
-    fn handle(&mut self, event: Event) {
+    pub(super) fn handle(&mut self, event: Event) {
         self.commands.extend(self.dispatcher.handle(0, event));
     }
 
     /// Takes the first command out for which `pick` has an answer.
-    fn take<T>(&mut self, pick: impl Fn(&Command) -> Option<T>) -> Option<T> {
+    pub(super) fn take<T>(&mut self, pick: impl Fn(&Command) -> Option<T>) -> Option<T> {
         let at = self.commands.iter().position(|c| pick(c).is_some())?;
         self.commands.remove(at).as_ref().and_then(pick)
     }
 
     /// Answers a read with a row for each key.
-    fn read(&mut self, keys: &[&str]) {
+    pub(super) fn read(&mut self, keys: &[&str]) {
         let asked = self.take(|command| match command {
             Command::Read { feed, from } => Some((*feed, from.clone())),
             _ => None,
@@ -94,7 +94,7 @@ impl Desk {
         });
     }
 
-    fn batch_with(&mut self, key: &str) -> Option<Batch> {
+    pub(super) fn batch_with(&mut self, key: &str) -> Option<Batch> {
         self.take(|command| match command {
             Command::Run(batch) => batch
                 .works
@@ -105,7 +105,7 @@ impl Desk {
         })
     }
 
-    fn end(&mut self, batch: &Batch, fates: Vec<Fate>) {
+    pub(super) fn end(&mut self, batch: &Batch, fates: Vec<Fate>) {
         let seen = BatchSeen {
             messages: fates.len() as u32,
             ..BatchSeen::default()
@@ -123,7 +123,7 @@ impl Desk {
         self.finish_all_but("");
     }
 
-    fn finish_all_but(&mut self, key: &str) {
+    pub(super) fn finish_all_but(&mut self, key: &str) {
         let run = |command: &Command| match command {
             Command::Run(batch) if batch.works[0].row.envelope.key() != key => Some(batch.clone()),
             _ => None,
@@ -147,7 +147,7 @@ impl Desk {
     }
 }
 
-fn retry(work: &Work, due_in_ms: u64) -> Deferral {
+pub(super) fn retry(work: &Work, due_in_ms: u64) -> Deferral {
     Deferral {
         seq: work.row.seq,
         slot: work.row.slot,
@@ -519,84 +519,4 @@ fn the_next_load_goes_on_where_the_last_one_ended() {
     desk.handle(Event::Tick);
     let (_, after_seq) = desk.take(load_of).expect("it is loaded again");
     assert_eq!(after_seq, 64 + fails_at as u64);
-}
-
-/// A dispatcher that merges, with messages of these keys behind a batch of each of two other keys.
-fn merging(batch_max: u32, keys: &[&str]) -> Desk {
-    let mut merging = contract();
-    merging.merge = Merge::Latest;
-    let mut desk = Desk::new(&merging, batch_max, Vec::new());
-    desk.read(keys);
-    desk
-}
-
-#[test]
-fn what_may_be_merged_comes_together_and_uses_the_room_of_one() {
-    let mut desk = merging(1, &[&["a"; 300][..], &["b"; 5]].concat());
-    let a = desk.batch_with("a").expect("a runs");
-    assert_eq!(a.works.len(), 300, "whatever a batch may take");
-    let b = desk.batch_with("b").expect("b runs beside it");
-    assert_eq!(b.works.len(), 5);
-    desk.end(&a, vec![Fate::Finished; 300]);
-    desk.end(&b, vec![Fate::Finished; 5]);
-    assert!(desk.dispatcher.is_quiet());
-}
-
-#[test]
-fn what_was_tried_is_handed_over_alone() {
-    let mut desk = merging(1, &["a", "a", "a"]);
-    let batch = desk.batch_with("a").expect("it runs");
-    assert_eq!(batch.works.len(), 3);
-    // The survivor fails, what was merged has its end.
-    let failed = Deferral {
-        spent: Spent {
-            failures: 1,
-            ..Spent::default()
-        },
-        ..retry(&batch.works[2], 0)
-    };
-    let fates = vec![
-        Fate::Finished,
-        Fate::Finished,
-        Fate::Deferred(failed.clone()),
-    ];
-    desk.end(&batch, fates);
-    let load = desk.take(|command| match command {
-        Command::Load { load, .. } => Some(*load),
-        _ => None,
-    });
-    let load = load.expect("it is due at once");
-    // The log is read as far as what is loaded.
-    desk.read(&["b", "b"]);
-    desk.finish_all_but("a");
-    let held = |seq: u64, spent| DeferredRow {
-        row: (*row(seq, "a")).clone(),
-        kind: DeferralKind::Retry,
-        due_in_ms: Some(0),
-        spent,
-        failure: None,
-        generation: 0,
-    };
-    desk.handle(Event::Loaded {
-        load,
-        key: "a".into(),
-        rows: vec![
-            held(3, failed.spent),
-            held(4, Spent::default()),
-            held(5, Spent::default()),
-        ],
-    });
-    let batch = desk.batch_with("a").expect("it runs again");
-    assert_eq!(batch.works.len(), 1, "what was tried is not merged");
-    assert!(!batch.works[0].is_untried());
-    desk.end(&batch, vec![Fate::Finished]);
-    let batch = desk.batch_with("a").expect("the others follow");
-    assert_eq!(batch.works.len(), 2);
-}
-
-#[test]
-fn without_merging_a_batch_takes_what_it_may() {
-    let mut desk = Desk::new(&contract(), 1, Vec::new());
-    desk.read(&["a", "a", "a"]);
-    assert_eq!(desk.batch_with("a").expect("it runs").works.len(), 1);
 }

@@ -1,7 +1,5 @@
 //! Effect transactions: handler, follow-up messages and ledger rows in one commit.
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +8,7 @@ use futures_util::FutureExt;
 use onceward_core::case::AT_MOST_ONCE_FAILED;
 use onceward_core::coalesce::{Piece, PieceEnd, Plan};
 use onceward_core::contract::{OnPoison, Order, Semantics};
-use onceward_core::dispatcher::{Batch, Blocked, Fate, Pace, Work};
+use onceward_core::dispatcher::{Blocked, Fate, Work};
 use onceward_core::disposition::{Disposition, after_death, decide};
 use onceward_core::merge::Merge;
 use onceward_core::store::{
@@ -24,7 +22,7 @@ use super::attempt::{Attempt, PieceRan};
 use super::dependency::Dependency;
 use super::runner::Runtime;
 use super::surroundings::Surroundings;
-use super::tally::{BatchEnd, Draft, Tally};
+use super::tally::{Draft, Tally};
 use crate::digest::digest_of_row;
 use crate::failure_points::failure_point;
 use crate::handler::Reply;
@@ -32,10 +30,6 @@ use crate::subscription::Handler;
 
 /// How often a piece is tried again at once after a conflict that was nobody's fault.
 pub(super) const CONFLICT_TRIES: u32 = 4;
-/// Pause of a subscription whose receiver needs a person; one message is tried after it, in
-/// milliseconds.
-const OPERATOR_PAUSE_MS: u64 = 60_000;
-
 /// Code of a panic of user code.
 pub(super) const PANICKED: &str = "panicked";
 
@@ -90,68 +84,6 @@ pub(super) async fn guarded<T>(
 }
 
 impl<S: Store> Executor<S> {
-    /// Runs a batch to its end.
-    pub(super) async fn run(&self, batch: &Batch) -> BatchEnd {
-        let ended = match batch.works.iter().any(|work| work.is_suspect) {
-            true => Ok(BTreeSet::new()),
-            false => self.merge(&batch.works).await,
-        };
-        let works = match &ended {
-            Ok(ended) if !ended.is_empty() => Cow::Owned(without(&batch.works, ended)),
-            _ => Cow::Borrowed(&batch.works),
-        };
-        let mut tally = Tally::new(works.len());
-        let result = match &ended {
-            Ok(_) => {
-                self.run_works(&works, batch.savepoint_every, &mut tally)
-                    .await
-            }
-            Err(stop) => Err(*stop),
-        };
-        tally.stop = result.err();
-        let mut end = tally.end(&works);
-        let pace = self.dependency.pace();
-        end.pace = Pace {
-            // Of two pauses the longer one counts.
-            pause_ms: end.pace.pause_ms.max(pace.pause_ms),
-            ..pace
-        };
-        if end.pace.pause_ms.is_none() && self.is_refused_by_operator(&works, &end.fates) {
-            end.pace.pause_ms = Some(OPERATOR_PAUSE_MS);
-        }
-        let ended = ended.unwrap_or_default().into_iter();
-        let ended = ended.map(|index| (batch.works[index].token, Fate::Finished));
-        end.fates.extend(ended);
-        end
-    }
-
-    async fn run_works(
-        &self,
-        works: &[Work],
-        savepoint_every: u32,
-        tally: &mut Tally,
-    ) -> Result<(), Stop> {
-        if works.iter().any(|work| work.is_suspect) {
-            return self.run_suspects(works, tally).await;
-        }
-        // What is not coalesced comes one by one, but for what waited to be merged.
-        let plan = match self.runtime.batch_max {
-            1 => Plan::singles(works.len()),
-            _ => Plan::new(works.len()),
-        };
-        self.run_plan(works, plan, savepoint_every, tally).await
-    }
-
-    /// Whether a receiver refused in a way that only a person can change: the next message would
-    /// fare the same.
-    fn is_refused_by_operator(&self, works: &[Work], fates: &[(u64, Fate)]) -> bool {
-        works.iter().zip(fates).any(|(work, (_, fate))| {
-            let handler = self.runtime.handlers.get(&work.row.envelope.message_type);
-            matches!(handler, Some(Handler::Deliver(_) | Handler::Call(_)))
-                && matches!(fate, Fate::Deferred(d) if d.kind == DeferralKind::Operator)
-        })
-    }
-
     pub(super) fn has_ledger(&self) -> bool {
         self.runtime.contract.semantics != Semantics::AtLeastOnce
     }
@@ -587,13 +519,6 @@ impl<S: Store> Executor<S> {
             }
         }
     }
-}
-
-/// All but some of them.
-fn without(works: &[Work], ended: &BTreeSet<usize>) -> Vec<Work> {
-    let left = works.iter().enumerate();
-    let left = left.filter(|(index, _)| !ended.contains(index));
-    left.map(|(_, work)| work.clone()).collect()
 }
 
 /// Which of them are deferred.

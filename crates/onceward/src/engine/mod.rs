@@ -7,7 +7,8 @@
 //! | `patience` | others that were away too are not dead |
 //! | `rereading` | what earlier owners left of a lane |
 //! | `runner` | drives one subscription's dispatcher |
-//! | `execute` | batches: pieces, failures |
+//! | `batch` | one batch: what is merged, the rest |
+//! | `execute` | its pieces, failures |
 //! | `suspects` | what may have killed the last owner |
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
@@ -21,6 +22,7 @@
 
 mod again;
 mod attempt;
+mod batch;
 mod campaigns;
 mod dependency;
 mod execute;
