@@ -30,6 +30,13 @@ fn what_waits_takes_as_long_as_the_rate_says() {
 }
 
 #[test]
+fn where_nothing_waits_nothing_is_in_front() {
+    let mut gauge = Gauge::default();
+    let load = gauge.see(sight(10_000, 0, 0, 0));
+    assert_eq!((load.oldest_ms, load.drain_ms), (0, Some(0)));
+}
+
+#[test]
 fn a_standstill_leaves_the_rate_and_shows_in_the_age() {
     let mut gauge = Gauge::default();
     gauge.see(sight(10_000, 100, 0, 1_000));

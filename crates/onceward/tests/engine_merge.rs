@@ -11,7 +11,8 @@ use common::{append, effects, idle, options, sqlite, until};
 use onceward::core::Ending;
 use onceward::core::contract::FaultKind;
 use onceward::core::store::{
-    DropCountQuery, Dropped, DroppedQuery, MessageState, OperationQuery, Status,
+    BacklogQuery, DeferredCounts, DropCountQuery, Dropped, DroppedQuery, MessageState,
+    OperationQuery, Status,
 };
 use onceward::sqlite::Sqlite;
 use onceward::{
@@ -259,6 +260,13 @@ async fn what_was_held_is_merged_for_deliveries_and_what_was_tried_is_not() {
     })
     .await;
     idle(&store, "prices").await;
+    let query = BacklogQuery::new("prices", 10);
+    let deferred = store.backlog(query).await.unwrap().deferred;
+    assert_eq!(
+        deferred,
+        DeferredCounts::default(),
+        "nothing is left behind"
+    );
     let given = given.lock().unwrap().clone();
     let first = "price.changed-a-1";
     assert_eq!(given, [first, first, "price.changed-a-4"]);

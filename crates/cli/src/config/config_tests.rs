@@ -395,19 +395,19 @@ fn what_contradicts_merging_and_shedding_is_refused_where_it_stands() {
     let faults = faults(&merged);
     assert_eq!(faults.len(), 2, "{faults:#?}");
     assert!(
-        faults.iter().all(|fault| fault.starts_with("20:")),
+        faults.iter().all(|fault| fault.starts_with("19:")),
         "{faults:#?}"
     );
     let shed = with(
         "start = 2026-01-31T09:00:00Z",
         "shed = { types = [\"order.lost\"], after = \"2m\" }",
     );
-    one_fault(&shed, "21:", "\"order.lost\" is not taken", "OW1006");
+    one_fault(&shed, "20:", "\"order.lost\" is not taken", "OW1014");
     let without = with("start = 2026-01-31T09:00:00Z", "shed = { after = \"2m\" }");
-    one_fault(&without, "21:", "types", "OW1004");
+    one_fault(&without, "20:", "types", "OW1013");
     let no_promise = with(
         "[message.\"order.accepted\"]",
         "[message.\"order.accepted\"]\nthrottle = \"refuse\"",
     );
-    one_fault(&no_promise, "11:", "finish_within", "OW1006");
+    one_fault(&no_promise, "11:", "finish_within", "OW1014");
 }
