@@ -37,6 +37,8 @@ grant insert, update, delete on onceward.deferrals to onceward_worker;
 grant insert, update on onceward.cases, onceward.lanes, onceward.members,
     onceward.subscriptions to onceward_worker;
 grant update on onceward.campaigns, onceward.campaign_items to onceward_worker;
+grant insert (subscription, paused_at, resumed_at, because, until_at),
+    update (resumed_at, because, until_at) on onceward.pauses to onceward_worker;
 grant execute on function onceward.record_of_campaign(
     bigint, timestamptz, text, text, text, bigint, text, json, json)
     to onceward_worker, onceward_operator;
@@ -47,7 +49,7 @@ grant usage on sequence onceward.fence_seq to onceward_worker;
 grant update (state, owner, due_at, replays, corrected_id) on onceward.cases to onceward_operator;
 grant delete on onceward.cases, onceward.corrections to onceward_operator;
 grant insert, update on onceward.deferrals to onceward_operator;
-grant update (revision, concurrency_max) on onceward.subscriptions to onceward_operator;
+grant update (revision, concurrency_max, rate_per_second, rate_burst) on onceward.subscriptions to onceward_operator;
 grant insert, update (resumed_at) on onceward.pauses to onceward_operator;
 grant insert on onceward.audit, onceward.corrections, onceward.case_tallies to onceward_operator;
 grant insert, update on onceward.campaigns, onceward.campaign_items to onceward_operator;

@@ -197,6 +197,13 @@ impl Error {
         self
     }
 
+    /// With a few more words, such as what was probably meant.
+    #[must_use]
+    pub fn with_hint(mut self, hint: &str) -> Self {
+        self.message.push_str(hint);
+        self
+    }
+
     /// With the texts of what is underneath `error`, but not its own.
     fn with_underneath(mut self, error: &dyn StdError) -> Self {
         let mut next = error.source();

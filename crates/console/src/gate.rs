@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use onceward_core::Envelope;
 use onceward_core::cloudevents::EventFault;
-use onceward_core::store::{MessageStatus, StoreError};
+use onceward_core::store::{MessageStatus, RevealOperation, StoreError};
 
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -97,6 +97,13 @@ pub trait Gate: Send + Sync + 'static {
         &'a self,
         operation: &'a str,
     ) -> BoxFuture<'a, Result<Vec<MessageStatus>, GateError>>;
+
+    /// Records that results and details of an operation are about to be shown, or were asked for in
+    /// vain.
+    fn reveal_operation<'a>(
+        &'a self,
+        request: RevealOperation<'a>,
+    ) -> BoxFuture<'a, Result<(), GateError>>;
 
     /// Whether work can be done now. Returns within a few seconds.
     fn ready(&self) -> BoxFuture<'_, Result<(), NotReady>>;

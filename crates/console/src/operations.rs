@@ -1,17 +1,18 @@
 //! `GET /v1/operations/{id}`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
-use onceward_core::store::{MessageState, MessageStatus};
+use onceward_core::store::{Actor, MessageState, MessageStatus, RevealOperation, StoreErrorKind};
 use onceward_core::{Ending, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Caller, Scope};
 use crate::code::Code;
+use crate::gate::GateError;
 use crate::messages::failed;
 use crate::problem::Problem;
 use crate::{Console, guard};
@@ -62,6 +63,8 @@ struct Message {
 pub(crate) struct Options {
     #[serde(default)]
     reveal: bool,
+    /// For the audit log, where it is to be revealed.
+    why: Option<String>,
 }
 
 pub(crate) async fn show(
@@ -74,17 +77,52 @@ pub(crate) async fn show(
     let unreadable = |detail: String| Problem::new(Code::AddressUnreadable, detail);
     let Path(operation) = path.map_err(|rejection| unreadable(rejection.body_text()))?;
     let Query(options) = options.map_err(|rejection| unreadable(rejection.body_text()))?;
-    let reveal = options.reveal;
-    if reveal {
-        guard::require(&caller, Scope::Reveal)?;
-        tracing::info!(caller = caller.name, operation, "results revealed");
-    }
     let found = console.gate.operation(&operation).await.map_err(failed)?;
     if found.is_empty() {
         let detail = "no message of this operation is known, or not any more";
         return Err(Problem::new(Code::NoOperation, detail));
     }
-    Ok(Json(report(operation, found, reveal)))
+    if options.reveal {
+        record(
+            &console,
+            &caller,
+            &operation,
+            options.why.as_deref(),
+            &found,
+        )
+        .await?;
+    }
+    Ok(Json(report(operation, found, options.reveal)))
+}
+
+/// On record before it is shown, and also when it may not be.
+async fn record(
+    console: &Console,
+    caller: &Caller,
+    operation: &str,
+    why: Option<&str>,
+    found: &[MessageStatus],
+) -> Result<(), Problem> {
+    let states = found.iter().flat_map(|message| &message.subscriptions);
+    let names: BTreeSet<&str> = states.map(|(name, _)| name.as_str()).collect();
+    let subscriptions: Vec<&str> = names.into_iter().collect();
+    let request = RevealOperation {
+        operation,
+        subscriptions: &subscriptions,
+        is_permitted: caller.may(Scope::Reveal),
+        by: Actor {
+            who: &caller.name,
+            why,
+        },
+    };
+    let recorded = console.gate.reveal_operation(request).await;
+    guard::require(caller, Scope::Reveal)?;
+    recorded.map_err(|error| match error {
+        GateError::Store(error) if error.kind() == StoreErrorKind::Refused => {
+            Problem::new(Code::CaseRefused, error.to_string())
+        }
+        error => failed(error),
+    })
 }
 
 fn report(operation: String, found: Vec<MessageStatus>, reveal: bool) -> Operation {

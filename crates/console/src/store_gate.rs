@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use onceward_core::cloudevents::to_structured;
 use onceward_core::store::{
-    AcceptRequest, Acceptance, Accepted, Begin, Effects, End, MessageStatus, OperationQuery,
-    Schema, SchemaState, Status,
+    AcceptRequest, Acceptance, Accepted, Begin, Effects, End, MessageStatus, Operate,
+    OperationQuery, RevealOperation, Schema, SchemaState, Status,
 };
 use onceward_core::{Digest, Envelope};
 use serde_json::json;
@@ -278,7 +278,7 @@ impl<S: Schema> StoreGate<S> {
     }
 }
 
-impl<S: Acceptance + Effects + Status + Schema> Gate for StoreGate<S> {
+impl<S: Acceptance + Effects + Status + Schema + Operate> Gate for StoreGate<S> {
     fn accept(&self, submission: Submission) -> BoxFuture<'_, Result<Outcome, GateError>> {
         Box::pin(self.submit(submission))
     }
@@ -294,6 +294,13 @@ impl<S: Acceptance + Effects + Status + Schema> Gate for StoreGate<S> {
             };
             Ok(self.store.operation(query).await?)
         })
+    }
+
+    fn reveal_operation<'a>(
+        &'a self,
+        request: RevealOperation<'a>,
+    ) -> BoxFuture<'a, Result<(), GateError>> {
+        Box::pin(async move { Ok(self.store.reveal_operation(request).await?) })
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), NotReady>> {

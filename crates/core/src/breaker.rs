@@ -4,7 +4,9 @@
 //! none of them well in between, it is not the messages: it opens, and nothing is started. One that
 //! finds nobody there at all is enough. After a
 //! pause one message is let through. If it succeeds the breaker closes; if it fails, the next
-//! pause is longer. What fails while it is not closed burns nothing of the message's budget.
+//! pause is longer. What fails while it is not closed burns nothing of the message's budget. One
+//! that opened because nobody was there closes on any answer: somebody is there again, and whether
+//! the trouble is the message's is judged anew.
 //!
 //! Closed, open and half-open are the states of M. Nygard, *Release It!*, 2nd edition, 2018,
 //! chapter 5, "Circuit Breaker".
@@ -76,8 +78,17 @@ pub enum Turn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Closed { failed: Vec<u64> },
-    Open { until_ms: u64, probes: u32 },
-    HalfOpen { probes: u32 },
+    Open(Pause),
+    HalfOpen(Pause),
+}
+
+/// Why and how long it is not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pause {
+    until_ms: u64,
+    probes: u32,
+    /// Nobody was there, from the first sign on.
+    is_away: bool,
 }
 
 /// A breaker.
@@ -102,8 +113,8 @@ impl Breaker {
     pub const fn gate(&self, now_ms: u64) -> Gate {
         match self.state {
             State::Closed { .. } => Gate::Open,
-            State::Open { until_ms, .. } if until_ms > now_ms => Gate::Shut { until_ms },
-            State::Open { .. } | State::HalfOpen { .. } => Gate::Probe,
+            State::Open(Pause { until_ms, .. }) if until_ms > now_ms => Gate::Shut { until_ms },
+            State::Open(_) | State::HalfOpen(_) => Gate::Probe,
         }
     }
 
@@ -115,19 +126,19 @@ impl Breaker {
 
     /// A message is let through as a probe.
     pub fn probing(&mut self) {
-        if let State::Open { probes, .. } = self.state {
-            self.state = State::HalfOpen { probes };
+        if let State::Open(pause) = self.state {
+            self.state = State::HalfOpen(pause);
         }
     }
 
     /// The probe came back without a sign (it was handed back, or ended before it asked): another
     /// may go at once.
     pub fn probe_lost(&mut self, now_ms: u64) {
-        if let State::HalfOpen { probes } = self.state {
-            self.state = State::Open {
+        if let State::HalfOpen(pause) = self.state {
+            self.state = State::Open(Pause {
                 until_ms: now_ms,
-                probes,
-            };
+                ..pause
+            });
         }
     }
 
@@ -140,52 +151,69 @@ impl Breaker {
                 Turn::None
             }
             (State::Closed { .. }, Sign::Away) if self.policy.messages_min > 0 => {
-                self.open(now_ms, 0, random);
+                self.open(now_ms, 0, true, random);
                 Turn::Opened
             }
-            (State::Closed { failed }, Sign::Failed | Sign::Away) => {
-                if !failed.contains(&message) {
-                    failed.push(message);
-                }
-                let many = self.policy.messages_min;
-                if many == 0 || failed.len() < many as usize {
-                    return Turn::None;
-                }
-                self.open(now_ms, 0, random);
-                Turn::Opened
+            (State::Closed { .. }, Sign::Failed | Sign::Away) => {
+                self.failed(now_ms, message, random)
             }
             // Whatever answers says that it is back, also what was under way before it opened.
-            (State::Open { .. } | State::HalfOpen { .. }, Sign::Answered) => {
+            (State::Open(_) | State::HalfOpen(_), Sign::Answered) => {
                 self.state = State::Closed { failed: Vec::new() };
                 Turn::Closed
             }
             // What was under way when it opened says nothing new.
-            (State::Open { .. }, Sign::Failed | Sign::Away) => Turn::None,
-            (State::HalfOpen { probes }, sign) => {
-                let most = if sign == Sign::Away {
-                    u32::MAX
-                } else {
-                    ANSWERED_MAX
+            (State::Open(_), Sign::Failed | Sign::Away) => Turn::None,
+            // Else the last message of a queue that always fails would be tried for ever.
+            (State::HalfOpen(Pause { is_away: true, .. }), Sign::Failed) => {
+                self.state = State::Closed { failed: Vec::new() };
+                match self.failed(now_ms, message, random) {
+                    Turn::Opened => Turn::None,
+                    Turn::None | Turn::Closed => Turn::Closed,
+                }
+            }
+            (State::HalfOpen(pause), sign) => {
+                let most = match sign {
+                    Sign::Away => u32::MAX,
+                    Sign::Failed | Sign::Answered => ANSWERED_MAX,
                 };
-                let probes = probes.saturating_add(1).min(most);
-                self.open(now_ms, probes, random);
+                let probes = pause.probes.saturating_add(1).min(most);
+                let is_away = pause.is_away;
+                self.open(now_ms, probes, is_away, random);
                 Turn::None
             }
         }
     }
 
+    /// One more message failed while it is closed.
+    fn failed(&mut self, now_ms: u64, message: u64, random: u64) -> Turn {
+        let State::Closed { failed } = &mut self.state else {
+            return Turn::None;
+        };
+        if !failed.contains(&message) {
+            failed.push(message);
+        }
+        let many = self.policy.messages_min;
+        if many == 0 || failed.len() < many as usize {
+            return Turn::None;
+        }
+        self.open(now_ms, 0, false, random);
+        Turn::Opened
+    }
+
     /// A pause in the upper half of a ceiling that doubles: never at once, never all together.
-    fn open(&mut self, now_ms: u64, probes: u32, random: u64) {
+    fn open(&mut self, now_ms: u64, probes: u32, is_away: bool, random: u64) {
         let longest = self.policy.pause_max_ms.max(1);
         let doubled = self.policy.pause_ms.max(1).checked_shl(probes.min(63));
         let ceiling = doubled
             .filter(|ms| ms >> probes.min(63) == self.policy.pause_ms.max(1))
             .map_or(longest, |ms| ms.min(longest));
         let pause_ms = ceiling - random % (ceiling / 2 + 1);
-        self.state = State::Open {
+        self.state = State::Open(Pause {
             until_ms: now_ms.saturating_add(pause_ms.max(1)),
             probes,
-        };
+            is_away,
+        });
     }
 }
 
@@ -221,6 +249,33 @@ mod tests {
         let mut breaker = Breaker::new(POLICY);
         assert_eq!(breaker.observe(0, 1, Sign::Away, 0), Turn::Opened);
         assert_eq!(breaker.gate(0), Gate::Shut { until_ms: 100 });
+    }
+
+    #[test]
+    fn one_that_found_nobody_closes_it_with_any_answer_and_others_do_not() {
+        for (first, closes) in [(Sign::Away, true), (Sign::Failed, false)] {
+            let mut breaker = Breaker::new(POLICY);
+            for message in 1..=3 {
+                breaker.observe(0, message, first, 0);
+            }
+            breaker.probing();
+            breaker.observe(100, 9, Sign::Away, 0);
+            breaker.probing();
+            let turn = breaker.observe(300, 9, Sign::Failed, 0);
+            assert_eq!(
+                (turn == Turn::Closed, breaker.is_closed()),
+                (closes, closes)
+            );
+        }
+        // Where one failure is enough it opens for that instead.
+        let mut strict = Breaker::new(BreakerPolicy {
+            messages_min: 1,
+            ..POLICY
+        });
+        strict.observe(0, 1, Sign::Away, 0);
+        strict.probing();
+        assert_eq!(strict.observe(100, 1, Sign::Failed, 0), Turn::None);
+        assert_eq!(strict.gate(100), Gate::Shut { until_ms: 200 });
     }
 
     #[test]

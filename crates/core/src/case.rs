@@ -293,7 +293,7 @@ pub enum Refusal {
     #[error("a limit is at least 1: to start nothing, pause")]
     BadLimit,
     /// Whoever plans something does not approve it.
-    #[error("it is approved by somebody else than who planned it")]
+    #[error("who planned it cannot approve it: name somebody else")]
     OwnApproval,
     /// A name that cannot be kept.
     #[error("a name has 1 to {WHO_BYTES_MAX} bytes and no control characters")]

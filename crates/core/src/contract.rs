@@ -1,6 +1,7 @@
 //! What a fleet has agreed on: message types with their promises, subscriptions with their
 //! semantics. Data, checked as a whole before anything starts.
 
+mod groups;
 mod overload;
 
 use std::borrow::Cow;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::breaker::BreakerPolicy;
 use crate::envelope::Row;
 use crate::expiry::{Expired, type_of_expired};
+use crate::group::{Grouping, Priority, Tenants};
 use crate::hold::HoldLimits;
 use crate::lane::SLOTS;
 use crate::ledger::Identity;
@@ -133,6 +135,8 @@ pub struct MessageContract {
     pub promise: Promise,
     /// What acceptance does while the promise cannot be kept.
     pub throttle: Throttle,
+    /// Its business value: who starts first where there is more to do than can be done.
+    pub priority: Priority,
 }
 
 /// A subscription.
@@ -182,6 +186,11 @@ pub struct SubscriptionContract {
     pub window_bytes: u64,
     /// A handler that takes longer than this is cancelled and counted as failed.
     pub timeout_ms: u64,
+    /// Whose its messages are, where each is to have a share.
+    pub tenants: Option<Tenants>,
+    /// Which part of what runs at once is for messages that come again (retries, releases,
+    /// replays) while there are new ones as well; the rest is for those.
+    pub catch_up_share: f64,
     /// Where it starts when it is new.
     pub start: Option<Start>,
     /// Former name.
@@ -216,6 +225,8 @@ impl SubscriptionContract {
             window_rows: 4_096,
             window_bytes: 8 << 20,
             timeout_ms: 60_000,
+            tenants: None,
+            catch_up_share: 0.5,
             start: None,
             renamed_from: None,
             is_repeatable: false,
@@ -305,6 +316,18 @@ impl Contract {
             identity: self.identity_of(subscription),
             order: subscription.order,
             is_repeatable: subscription.is_repeatable,
+            grouping: Some(self.grouping_of(subscription)).filter(|g| g.count() > 1),
+        }
+    }
+
+    /// By what a subscription's messages are divided into lane groups.
+    #[must_use]
+    pub fn grouping_of(&self, subscription: &SubscriptionContract) -> Grouping {
+        let priority = |t: &String| self.messages.get(t).map(|m| m.priority).unwrap_or_default();
+        let types = subscription.types.iter();
+        Grouping {
+            types: types.map(|t| (t.clone(), priority(t))).collect(),
+            tenants: subscription.tenants.clone(),
         }
     }
 
@@ -437,6 +460,7 @@ impl Contract {
         self.check_expired(&path, s, faults);
         self.check_merge(&path, s, faults);
         check_shed(&path, s, faults);
+        self.check_groups(&path, s, faults);
     }
 
     /// What is handed over must be taken.

@@ -17,10 +17,12 @@
 //! | [`disposition`] | what becomes of a message that failed |
 //! | [`position`] | reading by what became visible between two snapshots |
 //! | [`lane`] | slots, lanes, balancing |
+//! | [`group`] | what goes on by itself within a lane: priorities and tenants |
 //! | [`ledger`] | identities and entries of the ledger |
 //! | [`dispatcher`] | order, windows, deferral and handover as a state machine |
 //! | [`breaker`] | when a dependency counts as away |
 //! | [`concurrency`] | how much a dependency can take at once |
+//! | [`rate`] | how many messages may start per second in a fleet |
 //! | [`coalesce`] | how large a batch is, and how a failed one is taken apart |
 //! | [`version`] | versions of aggregates: behind, next, over a gap |
 //! | [`expiry`] | when work has become useless, and what follows |
@@ -42,15 +44,18 @@ pub mod disposition;
 pub mod envelope;
 pub mod expiry;
 pub mod failure;
+pub mod group;
 pub mod hold;
 pub mod lane;
 pub mod ledger;
 pub mod merge;
 pub mod message;
 pub mod position;
+pub mod rate;
 pub mod retry;
 pub mod sensitivity;
 pub mod shed;
+mod stand;
 pub mod store;
 pub mod throttle;
 mod timestamp;
@@ -62,4 +67,5 @@ pub use ledger::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
 pub use message::{KeyField, Message};
 pub use position::{Position, Snapshot, Within};
 pub use retry::{Exhausted, RetryPolicy, Spent};
+pub use stand::Stand;
 pub use timestamp::{ParseTimestampError, Timestamp};

@@ -57,6 +57,28 @@ impl Snapshot {
     pub fn covers(&self, other: &Self) -> bool {
         self.xmax >= other.xmax && self.xip.iter().all(|xid| !other.sees(*xid))
     }
+
+    /// What both see.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        let xmax = self.xmax.min(other.xmax);
+        let both = self.xip.iter().chain(&other.xip);
+        let mut xip: Vec<u64> = both.copied().filter(|xid| *xid < xmax).collect();
+        xip.sort_unstable();
+        xip.dedup();
+        Self {
+            xmin: self.xmin.min(other.xmin),
+            xmax,
+            xip,
+            floor: self.floor.min(other.floor),
+        }
+    }
+
+    /// Whether every transaction is seen: the end of the one tick of an era that is over.
+    #[must_use]
+    pub const fn is_seal(&self) -> bool {
+        self.xmin == u64::MAX
+    }
 }
 
 /// Where inside a tick: rows up to `seq` are behind.
@@ -123,6 +145,41 @@ impl Position {
                 .within
                 .as_ref()
                 .is_some_and(|w| seq <= w.seq && w.until.sees(xid))
+    }
+
+    /// A place that has nothing behind it but what both have behind them. It is one of the two
+    /// wherever one of them comes before the other.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        // Snapshots of different eras say nothing of one another: what was there before comes first.
+        let seal = |position: &Self| match &position.within {
+            Some(within) if within.until.is_seal() => within.until.floor,
+            _ => u64::MAX,
+        };
+        let (own, others) = ((self.era, seal(self)), (other.era, seal(other)));
+        if own != others {
+            return if own < others { self } else { other }.clone();
+        }
+        let after = self.after.meet(&other.after);
+        let tick = |position: &Self| match &position.within {
+            Some(within) => within.clone(),
+            None => Within {
+                until: position.after.clone(),
+                seq: u64::MAX,
+            },
+        };
+        let (one, two) = (tick(self), tick(other));
+        let until = one.until.meet(&two.until);
+        // Nothing lies between the two, or all of it is behind both.
+        if after.covers(&until) {
+            return Self::at(self.era, after);
+        }
+        let seq = one.seq.min(two.seq);
+        Self {
+            era: self.era,
+            after,
+            within: Some(Within { until, seq }),
+        }
     }
 
     /// Whether this is the end of a tick rather than a place inside one.

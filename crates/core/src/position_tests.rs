@@ -86,3 +86,79 @@ proptest! {
         }
     }
 }
+
+/// Any position of one era: a boundary, or a place in a tick.
+fn some_position() -> impl Strategy<Value = Position> {
+    let snapshot = (
+        1u64..12,
+        0u64..6,
+        prop::collection::btree_set(1u64..18, 0..4),
+        0u64..20,
+    );
+    let snapshot = snapshot.prop_map(|(xmin, more, open, floor)| {
+        let xmax = xmin + more;
+        let xip: Vec<u64> = open
+            .into_iter()
+            .filter(|xid| (xmin..xmax).contains(xid))
+            .collect();
+        self::snapshot(xmin, xmax, &xip, floor)
+    });
+    (snapshot.clone(), prop::option::of((snapshot, 0u64..20))).prop_map(|(after, within)| {
+        let position = Position::at(1, after);
+        match within {
+            Some((until, seq)) => position.reach(&until, seq),
+            None => position,
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn where_two_meet_nothing_is_past_that_one_of_them_has_before_it(
+        one in some_position(),
+        two in some_position(),
+    ) {
+        let meet = one.meet(&two);
+        for xid in 1..20 {
+            for seq in 1..22 {
+                let both = one.is_past(xid, seq) && two.is_past(xid, seq);
+                prop_assert!(both || !meet.is_past(xid, seq), "{meet:?} {xid} {seq}");
+            }
+        }
+        for snapshot in [&meet.after].into_iter().chain(meet.within.as_ref().map(|w| &w.until)) {
+            prop_assert!(snapshot.xip.is_sorted() && snapshot.xmin <= snapshot.xmax);
+            prop_assert!(snapshot.xip.iter().all(|xid| *xid < snapshot.xmax));
+        }
+    }
+
+    #[test]
+    fn of_two_places_in_a_serial_log_the_earlier_one_is_where_they_meet(
+        one in 0u64..50, two in 0u64..50, end in 50u64..60, cuts in any::<[bool; 2]>(),
+    ) {
+        let place = |seq: u64, is_cut: bool| match is_cut {
+            true => Position::origin(1).reach(&Snapshot::serial(end), seq),
+            false => Position::at(1, Snapshot::serial(seq)),
+        };
+        let meet = place(one, cuts[0]).meet(&place(two, cuts[1]));
+        for seq in 1..60 {
+            prop_assert_eq!(meet.is_past(seq, seq), seq <= one.min(two));
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_an_era_that_is_over_comes_first() {
+    // Its transactions are those of another cluster, and may have any number.
+    let seal = Snapshot {
+        xmin: u64::MAX,
+        xmax: u64::MAX,
+        xip: Vec::new(),
+        floor: 40,
+    };
+    let sealed = Position::at(2, snapshot(900, 900, &[], 30)).reach(&seal, 35);
+    let new = Position::at(2, snapshot(10, 12, &[10], 41));
+    assert_eq!(sealed.meet(&new), sealed);
+    assert_eq!(new.meet(&sealed), sealed);
+    let further = Position::at(2, snapshot(900, 900, &[], 30)).reach(&seal, 37);
+    assert_eq!(further.meet(&sealed), sealed);
+}

@@ -1,7 +1,7 @@
 //! Snapshots and positions as text.
 
 use onceward_core::Snapshot;
-use onceward_postgres::snapshot::{list, position_text, read_position, read_snapshot};
+use onceward_postgres::snapshot::{list, read_snapshot, read_stand, stand_text};
 
 /// The text of a snapshot, or of a position.
 pub(crate) fn read(data: &[u8]) {
@@ -14,19 +14,23 @@ pub(crate) fn read(data: &[u8]) {
         let written = format!("{xmin}:{xmax}:{}", list(&snapshot.xip));
         assert_eq!(read_snapshot(&written, 7), Some(snapshot));
     }
-    if let Ok(position) = read_position(text) {
-        holds(&position.after);
-        if let Some(within) = &position.within {
-            holds(&within.until);
-            assert_eq!(
-                position.is_past(u64::MAX, within.seq),
-                within.until.sees(u64::MAX) || position.after.sees(u64::MAX)
-            );
+    if let Ok(stand) = read_stand(text) {
+        for position in stand.positions() {
+            holds(&position.after);
+            if let Some(within) = &position.within {
+                holds(&within.until);
+                assert_eq!(
+                    position.is_past(u64::MAX, within.seq),
+                    within.until.sees(u64::MAX) || position.after.sees(u64::MAX)
+                );
+            }
+            // What both have behind them is behind each.
+            holds(&position.meet(&stand.position).after);
         }
-        let written = position_text(&position).expect("what is read can be written");
+        let written = stand_text(&stand).expect("what is read can be written");
         assert_eq!(
-            read_position(&written).expect("what is written can be read"),
-            position
+            read_stand(&written).expect("what is written can be read"),
+            stand
         );
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use onceward::core::contract::{Contract, MessageContract, Promise};
-use onceward::core::store::{Declared, Schema, Start, Terms};
+use onceward::core::contract::{Contract, MessageContract, Promise, SubscriptionContract};
+use onceward::core::store::{Declared, Schema, Start};
 use onceward::core::throttle::Throttle as Policy;
 use onceward::sqlite::Sqlite;
-use onceward::{Failure, Identity, Message, Order, Outbox, Semantics, THROTTLE_EVERY_MS, Throttle};
+use onceward::{Failure, Message, Outbox, Semantics, THROTTLE_EVERY_MS, Throttle};
 use serde::{Deserialize, Serialize};
 
 #[path = "support/place.rs"]
@@ -58,18 +58,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Sqlite::connect(place.file("orders.db")).await?;
     store.migrate().await?;
     // Another process works on orders; here it is only declared, so that they wait.
+    let fulfilment =
+        SubscriptionContract::new("fulfilment", &[OrderAccepted::TYPE], Semantics::EffectOnce);
     let declared = Declared {
         subscription: "fulfilment",
         lanes: 1,
         types: &[OrderAccepted::TYPE.to_owned()],
         start: Some(Start::Earliest),
         renamed_from: None,
-        terms: Terms {
-            semantics: Semantics::EffectOnce,
-            identity: Identity::Message,
-            order: Order::Key,
-            is_repeatable: false,
-        },
+        terms: Contract::default().terms_of(&fulfilment),
     };
     store.register(declared).await?;
     let outbox = Outbox::new(store.clone());

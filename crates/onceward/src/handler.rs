@@ -110,6 +110,11 @@ pub trait Call<S: Store>: Send + Sync + 'static {
         true
     }
 
+    /// Where the other side is, for the log: without credentials, path or query.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
     /// Writes the outcome.
     fn outcome(
         &self,
@@ -134,6 +139,11 @@ pub struct Delivery<'a> {
 pub trait Deliver: Send + Sync + 'static {
     /// Hands one message on. `Ok` only when the other side has confirmed it.
     fn deliver(&self, delivery: &Delivery<'_>) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Where the other side is, for the log: without credentials, path or query.
+    fn address(&self) -> Option<String> {
+        None
+    }
 }
 
 /// JSON text of a handler's result; `null` is nothing.
@@ -244,6 +254,7 @@ pub(crate) trait CallHandler<S: Store>: Send + Sync {
     }
 
     fn can_probe(&self) -> bool;
+    fn address(&self) -> Option<String>;
     fn call<'a>(&'a self, row: &'a Row) -> Boxed<'a, Result<AnyAnswer, Failure>>;
     fn probe<'a>(&'a self, row: &'a Row) -> Boxed<'a, Result<Probe<AnyAnswer>, Failure>>;
     fn outcome<'a>(
@@ -264,6 +275,10 @@ impl<S: Store, C: Call<S>> CallHandler<S> for TypedCall<C> {
 
     fn can_probe(&self) -> bool {
         self.0.can_probe()
+    }
+
+    fn address(&self) -> Option<String> {
+        self.0.address()
     }
 
     fn call<'a>(&'a self, row: &'a Row) -> Boxed<'a, Result<AnyAnswer, Failure>> {
@@ -305,10 +320,15 @@ impl<S: Store, C: Call<S>> CallHandler<S> for TypedCall<C> {
 
 pub(crate) trait AnyDeliver: Send + Sync {
     fn deliver<'a>(&'a self, delivery: &'a Delivery<'a>) -> Boxed<'a, Result<(), Failure>>;
+    fn address(&self) -> Option<String>;
 }
 
 impl<D: Deliver> AnyDeliver for D {
     fn deliver<'a>(&'a self, delivery: &'a Delivery<'a>) -> Boxed<'a, Result<(), Failure>> {
         Box::pin(Deliver::deliver(self, delivery))
+    }
+
+    fn address(&self) -> Option<String> {
+        Deliver::address(self)
     }
 }

@@ -75,8 +75,10 @@ pub use engine::{
 pub use failure_points::on_failure_point;
 pub use handler::{BatchFn, Boxed, Call, Deliver, Delivery, EffectFn, Probe, Reply};
 pub use onceward_core as core;
+pub use onceward_core::breaker::BreakerPolicy;
 pub use onceward_core::contract::{OnPoison, Order, Semantics};
 pub use onceward_core::expiry::Expired;
+pub use onceward_core::group::{Priority, Tenants};
 pub use onceward_core::hold::HoldLimits;
 pub use onceward_core::merge::Merge;
 pub use onceward_core::shed::Shed;

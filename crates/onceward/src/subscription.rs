@@ -10,6 +10,7 @@ use onceward_core::contract::{
     Kind, MessageContract, OnPoison, Order, Semantics, SubscriptionContract,
 };
 use onceward_core::expiry::Expired;
+use onceward_core::group::{Priority, Tenants};
 use onceward_core::hold::HoldLimits;
 use onceward_core::merge::Merge;
 use onceward_core::sensitivity::Sensitivity;
@@ -48,6 +49,15 @@ impl<S: Store> Handler<S> {
         matches!(self, Self::Call(_) | Self::Deliver(_))
     }
 
+    /// Where the other side is, where it says so.
+    pub(crate) fn address(&self) -> Option<String> {
+        match self {
+            Self::Call(call) => call.address(),
+            Self::Deliver(deliver) => deliver.address(),
+            Self::Local(_) | Self::Batch(_) => None,
+        }
+    }
+
     /// Whether several messages may share a transaction.
     pub(crate) const fn is_coalesced(&self) -> bool {
         matches!(self, Self::Local(_) | Self::Batch(_))
@@ -67,6 +77,8 @@ pub struct Subscription<S: Store> {
     pub(crate) messages: BTreeMap<String, MessageContract>,
     /// The aggregates of typed messages, by message type.
     pub(crate) aggregates: BTreeMap<String, String>,
+    /// Priorities that are said here, by message type.
+    pub(crate) priorities: BTreeMap<String, Priority>,
     pub(crate) coalesce: bool,
     pub(crate) sensitivities: BTreeMap<String, Sensitivity>,
 }
@@ -79,6 +91,7 @@ impl<S: Store> Clone for Subscription<S> {
             handlers: self.handlers.clone(),
             messages: self.messages.clone(),
             aggregates: self.aggregates.clone(),
+            priorities: self.priorities.clone(),
             coalesce: self.coalesce,
             sensitivities: self.sensitivities.clone(),
         }
@@ -94,6 +107,7 @@ impl<S: Store> Subscription<S> {
             handlers: BTreeMap::new(),
             messages: BTreeMap::new(),
             aggregates: BTreeMap::new(),
+            priorities: BTreeMap::new(),
             coalesce: true,
             sensitivities: BTreeMap::new(),
         }
@@ -298,6 +312,30 @@ impl<S: Store> Subscription<S> {
     #[must_use]
     pub fn batch_max(mut self, batch_max: u32) -> Self {
         self.contract.batch_max = batch_max;
+        self
+    }
+
+    /// Tells messages apart by whose they are: each tenant gets its share of what runs, however
+    /// much others have waiting.
+    #[must_use]
+    pub fn tenants(mut self, tenants: Tenants) -> Self {
+        self.contract.tenants = Some(tenants);
+        self
+    }
+
+    /// The business value of a type. Where there is more to do than can be done, it says who starts
+    /// first; to be the same in all subscriptions, declare it with the type in the contract.
+    #[must_use]
+    pub fn priority<M: Message>(mut self, priority: Priority) -> Self {
+        self.priorities.insert(M::TYPE.to_owned(), priority);
+        self
+    }
+
+    /// Which part of what runs at once is for messages that come again (retries, releases, replays)
+    /// while there are new ones as well; 0.5 by default.
+    #[must_use]
+    pub fn catch_up_share(mut self, share: f64) -> Self {
+        self.contract.catch_up_share = share;
         self
     }
 

@@ -7,15 +7,15 @@ mod common;
 use std::time::Duration;
 
 use common::{append, options, sqlite, until};
-use onceward::core::contract::{Contract, MessageContract, Promise};
+use onceward::core::contract::{Contract, MessageContract, Promise, SubscriptionContract};
 use onceward::core::store::{
-    Actor, Append as _, Begin, Declared, Effects as _, End, Operate, Schema, SetPause, Start, Terms,
+    Actor, Append as _, Begin, Declared, Effects as _, End, Operate, Schema, SetPause, Start,
 };
 use onceward::core::throttle::{RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, Throttle as Policy};
 use onceward::sqlite::Sqlite;
 use onceward::{
-    Context, Engine, EngineOptions, Envelope, Failure, Identity, Message, Order, Payload, Running,
-    Semantics, Subscription, Throttle,
+    Context, Engine, EngineOptions, Envelope, Failure, Message, Payload, Running, Semantics,
+    Subscription, Throttle,
 };
 use onceward_testkit::memory::MemoryStore;
 use serde::{Deserialize, Serialize};
@@ -128,18 +128,14 @@ async fn a_producer_is_told_while_the_promise_cannot_be_kept_and_no_longer() {
 async fn standing_still() -> MemoryStore {
     let store = MemoryStore::default();
     store.migrate().await.unwrap();
+    let ship = SubscriptionContract::new("ship", &[Placed::TYPE], Semantics::EffectOnce);
     let declared = Declared {
         subscription: "ship",
         lanes: 1,
         types: &[Placed::TYPE.to_owned()],
         start: Some(Start::Earliest),
         renamed_from: None,
-        terms: Terms {
-            semantics: Semantics::EffectOnce,
-            identity: Identity::Message,
-            order: Order::Key,
-            is_repeatable: false,
-        },
+        terms: Contract::default().terms_of(&ship),
     };
     store.register(declared).await.unwrap();
     let mut tx = store.begin(Begin { lease: None }).await.unwrap();

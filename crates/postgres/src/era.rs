@@ -7,7 +7,7 @@
 
 use onceward_core::position::Within;
 use onceward_core::store::StoreError;
-use onceward_core::{Position, Snapshot};
+use onceward_core::{Position, Snapshot, Stand};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
@@ -16,7 +16,7 @@ use crate::log::{array, parse_snapshot, wrong_era};
 use crate::positions::read_spans;
 use crate::schema::run;
 use crate::session::{BEGIN, Postgres};
-use crate::snapshot::{is_seal, read_position, seal};
+use crate::snapshot::{read_stand, seal};
 
 const ACTION: &str = "start a new era";
 
@@ -74,7 +74,7 @@ impl Eras {
             return false;
         };
         let stands_in = match &position.within {
-            Some(w) if is_seal(&w.until) => self.sealed_at(w.until.floor).map(|era| era.era),
+            Some(w) if w.until.is_seal() => self.sealed_at(w.until.floor).map(|era| era.era),
             _ => Some(position.era),
         };
         match stands_in {
@@ -129,6 +129,18 @@ impl Carrier {
         }
     }
 
+    /// Where a lane stands, in positions of the current era.
+    pub(crate) async fn carry_stand(
+        &mut self,
+        connection: &mut PgConnection,
+        mut stand: Stand,
+    ) -> Result<Stand, StoreError> {
+        for position in stand.positions_mut() {
+            *position = self.carry(connection, position.clone()).await?;
+        }
+        Ok(stand)
+    }
+
     /// A kept position as one of the current era.
     pub(crate) async fn carry(
         &mut self,
@@ -153,7 +165,7 @@ async fn carry_over(
     if position.era == current {
         return Ok(position);
     }
-    if position.within.as_ref().is_some_and(|w| is_seal(&w.until)) {
+    if position.within.as_ref().is_some_and(|w| w.until.is_seal()) {
         position.era = current;
         return Ok(position);
     }
@@ -243,15 +255,16 @@ impl Postgres {
 /// The highest sequence that kept positions know of: what was appended since the data were
 /// restored is above it, because a dump reads its sequences after its rows.
 fn highest(text: &str, is_record: bool) -> Result<u64, StoreError> {
-    let positions = if is_record {
+    let stands = if is_record {
         read_spans(text)?
             .into_iter()
-            .map(|span| span.position)
+            .map(|span| span.stand)
             .collect()
     } else {
-        vec![read_position(text)?]
+        vec![read_stand(text)?]
     };
-    let highest = positions.iter().map(|position| {
+    let positions = stands.iter().flat_map(Stand::positions);
+    let highest = positions.map(|position| {
         let within = position
             .within
             .as_ref()

@@ -1,9 +1,11 @@
 //! Members, leases, and who works on which lanes.
 
+use onceward_core::rate::RateLimit;
 use onceward_core::store::{
-    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind,
+    Join, LaneState, Lanes, Lease, MemberState, Release, Renew, Still, StoreError, StoreErrorKind,
     SubscriptionState, Survey, Take, TakenLane,
 };
+
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
@@ -13,7 +15,7 @@ use crate::error::while_doing;
 use crate::log::check_home;
 use crate::positions::{KeptLane, Records};
 use crate::session::{Postgres, moment};
-use crate::snapshot::position_text;
+use crate::snapshot::stand_text;
 
 const TAKE: &str = "take lanes";
 /// How long a takeover waits for transactions of a dead member that are just committing, before
@@ -54,6 +56,9 @@ impl Lanes for Postgres {
     async fn renew(&self, request: Renew<'_>) -> Result<(), StoreError> {
         let mut tx = self.lease_tx(RENEW).await?;
         beat(tx.connection(), request.lease.fence, self.now()).await?;
+        if !request.still.is_empty() {
+            stand_still(tx.connection(), &request, self.now()).await?;
+        }
         tx.commit(RENEW).await
     }
 
@@ -129,7 +134,7 @@ impl Lanes for Postgres {
             Ok(Freed {
                 lane: i32::from(lane.lane),
                 epoch: lane.epoch as i64,
-                position: position_text(&lane.position)?,
+                position: stand_text(&lane.stand)?,
             })
         });
         let freed = freed.collect::<Result<Vec<_>, StoreError>>()?;
@@ -272,6 +277,52 @@ async fn beat(
     Ok(())
 }
 
+/// Begins or prolongs the pauses of what stands still.
+async fn stand_still(
+    connection: &mut PgConnection,
+    request: &Renew<'_>,
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    let names: Vec<&str> = request
+        .still
+        .iter()
+        .map(|still| still.subscription)
+        .collect();
+    let query = sqlx::query_scalar(include_str!("../sql/lanes/lock_still.sql")).bind(names);
+    let locked: Vec<String> = query
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(while_doing(RENEW))?;
+    let is_locked = |still: &&Still<'_>| locked.iter().any(|name| name == still.subscription);
+    let still: Vec<&Still<'_>> = request.still.iter().filter(is_locked).collect();
+    if still.is_empty() {
+        return Ok(());
+    }
+    let bounded = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX).min(MAX_LEASE_MS);
+    let query = sqlx::query(include_str!("../sql/lanes/stand_still.sql"))
+        .bind(still.iter().map(|s| s.subscription).collect::<Vec<_>>())
+        .bind(still.iter().map(|s| s.because.as_str()).collect::<Vec<_>>())
+        .bind(
+            still
+                .iter()
+                .map(|s| bounded(s.since_ms))
+                .collect::<Vec<_>>(),
+        )
+        .bind(
+            still
+                .iter()
+                .map(|s| s.until_ms.map(bounded))
+                .collect::<Vec<_>>(),
+        )
+        .bind(bounded(request.still_for_ms))
+        .bind(now);
+    query
+        .execute(connection)
+        .await
+        .map_err(while_doing(RENEW))?;
+    Ok(())
+}
+
 async fn check_member(
     connection: &mut PgConnection,
     lease: &Lease,
@@ -307,8 +358,20 @@ fn read_subscription(row: &PgRow) -> Result<SubscriptionState, sqlx::Error> {
         concurrency_max: row
             .try_get::<Option<i32>, _>("concurrency_max")?
             .map(|max| max as u16),
+        rate: read_rate(row)?,
         has_campaign: row.try_get("has_campaign")?,
     })
+}
+
+/// A limit of starts per second, if one is set.
+pub(crate) fn read_rate(row: &PgRow) -> Result<Option<RateLimit>, sqlx::Error> {
+    let number = |column| row.try_get::<Option<i64>, _>(column);
+    let rate = number("rate_per_second")?.zip(number("rate_burst")?);
+    let bounded = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok(rate.map(|(per_second, burst)| RateLimit {
+        per_second: bounded(per_second),
+        burst: bounded(burst),
+    }))
 }
 
 fn read_member(row: &PgRow) -> Result<MemberState, sqlx::Error> {
@@ -364,12 +427,12 @@ async fn give(
         taken.push(TakenLane {
             lane: offer.kept.lane,
             epoch: offer.kept.epoch + 1,
-            position: carrier.carry(connection, stand).await?,
+            stand: carrier.carry_stand(connection, stand).await?,
             is_suspect: offer.is_suspect(),
             not_before: offer.not_before.map(moment),
         });
     }
-    let positions = taken.iter().map(|lane| position_text(&lane.position));
+    let positions = taken.iter().map(|lane| stand_text(&lane.stand));
     let positions = positions.collect::<Result<Vec<_>, _>>()?;
     let query = sqlx::query(include_str!("../sql/lanes/give.sql"))
         .bind(request.subscription)
@@ -453,7 +516,7 @@ async fn owned(
         let freed = Freed {
             lane: i32::from(kept.lane),
             epoch: kept.epoch as i64,
-            position: position_text(&records.stand(connection, &subscription, &kept).await?)?,
+            position: stand_text(&records.stand(connection, &subscription, &kept).await?)?,
         };
         match by_subscription.last_mut() {
             Some((last, lanes)) if *last == subscription => lanes.push(freed),

@@ -13,7 +13,7 @@ use crate::era::Era;
 use crate::error::while_doing;
 use crate::row::read_row;
 use crate::session::Postgres;
-use crate::snapshot::{above_started, has_no_floor, is_seal, list, read_snapshot};
+use crate::snapshot::{above_started, has_no_floor, list, read_snapshot};
 
 const ACTION: &str = "read the log";
 /// Pages go by indexes, whatever the statistics of a fresh or fast-growing table say; and one page
@@ -33,7 +33,7 @@ impl Log for Postgres {
                 from: &from,
                 ..request.clone()
             };
-            let Some(within) = from.within.as_ref().filter(|w| is_seal(&w.until)) else {
+            let Some(within) = from.within.as_ref().filter(|w| w.until.is_seal()) else {
                 return self.read_tick(&request).await;
             };
             let (rows, onward) = self.read_sealed(&request, within).await?;
@@ -60,7 +60,7 @@ impl Log for Postgres {
     async fn save_position(&self, request: SavePosition<'_>) -> Result<(), StoreError> {
         const ACTION: &str = "save a position";
         let spans = request.spans.iter();
-        let spans = spans.map(|s| json!({"position": s.position, "lanes": s.lanes}));
+        let spans = spans.map(|s| json!({"position": s.stand, "lanes": s.lanes}));
         let mut tx = self.lease_tx(ACTION).await?;
         let query = sqlx::query(include_str!("../sql/log/save_position.sql"))
             .bind(request.subscription)

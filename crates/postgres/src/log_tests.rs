@@ -206,7 +206,7 @@ async fn read_in_small_pages(
         rows += page.rows.len() as u32;
         *position = page.next;
         let spans = [Span {
-            position: position.clone(),
+            stand: position.clone().into(),
             lanes: lanes.clone(),
         }];
         let save = SavePosition {
@@ -215,7 +215,7 @@ async fn read_in_small_pages(
             spans: &spans,
         };
         store.save_position(save).await.unwrap();
-        store.renew(Renew { lease }).await.unwrap();
+        store.renew(Renew::of(lease)).await.unwrap();
         if n % 250 == 249 {
             // Also removes old records, which stay as dead rows under the pinned snapshot.
             store.tidy(Retention::default()).await.unwrap();

@@ -3,8 +3,8 @@
 use onceward_core::Payload;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
-    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
-    ResumeDeferred, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
+    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Limits, Operate,
+    ResumeDeferred, RevealOperation, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -12,12 +12,14 @@ use sqlx::{PgConnection, Row as _};
 use crate::cases::read_standing;
 use crate::deferrals::{read_failure, read_spent};
 use crate::error::while_doing;
+use crate::lanes::read_rate;
 use crate::session::{Postgres, moment};
 
 const ACT: &str = "act on a case";
 const RESUME: &str = "resume messages that wait for a person";
 const PAUSE: &str = "pause a subscription or end its pause";
 const LIMIT: &str = "limit a subscription or end its limit";
+const REVEAL: &str = "record that an operation is revealed";
 const HISTORY: &str = "read the audit log";
 const GROUPS: &str = "group cases by their cause";
 
@@ -107,35 +109,55 @@ impl Operate for Postgres {
         let connection = tx.connection();
         // Locks it.
         is_paused(connection, request.subscription, LIMIT).await?;
-        let query = sqlx::query_scalar(include_str!("../sql/operate/limit_of.sql"));
+        let query = sqlx::query(include_str!("../sql/operate/limit_of.sql"));
         let query = query.bind(request.subscription);
-        let before: Option<i32> = query
+        let row = query
             .fetch_one(&mut *connection)
             .await
             .map_err(while_doing(LIMIT))?;
-        let before = before.map(|max| max as u16);
-        let checked = request.check(before);
-        checked.map_err(|refusal| StoreError::refused(LIMIT, refusal))?;
+        let before = read_limits(&row).map_err(while_doing(LIMIT))?;
+        let after = request.after(before);
+        let after = after.map_err(|refusal| StoreError::refused(LIMIT, refusal))?;
         let query = sqlx::query(include_str!("../sql/operate/set_limit.sql"))
             .bind(request.subscription)
-            .bind(request.concurrency_max.map(i32::from));
+            .bind(after.concurrency_max.map(i32::from))
+            .bind(after.rate.map(|rate| i64::from(rate.per_second)))
+            .bind(after.rate.map(|rate| i64::from(rate.burst.max(1))));
         query
             .execute(&mut *connection)
             .await
             .map_err(while_doing(LIMIT))?;
-        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
         let record = Record {
             by: request.by,
             action: "limit",
             subscription: request.subscription,
             case_id: None,
-            before: limit(before),
-            after: limit(request.concurrency_max),
+            before: before.account(),
+            after: after.account(),
             campaign_id: None,
         };
         record.write(connection, self.now(), LIMIT).await?;
         revise(connection, request.subscription, LIMIT).await?;
         tx.commit(LIMIT).await
+    }
+
+    async fn reveal_operation(&self, request: RevealOperation<'_>) -> Result<(), StoreError> {
+        let checked = request.check();
+        checked.map_err(|refusal| StoreError::refused(REVEAL, refusal))?;
+        let mut tx = self.lease_tx(REVEAL).await?;
+        for subscription in request.subscriptions {
+            let record = Record {
+                by: request.by,
+                action: request.as_str(),
+                subscription,
+                case_id: None,
+                before: request.account(),
+                after: request.account(),
+                campaign_id: None,
+            };
+            record.write(tx.connection(), self.now(), REVEAL).await?;
+        }
+        tx.commit(REVEAL).await
     }
 
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
@@ -168,6 +190,14 @@ impl Operate for Postgres {
         let groups: Result<_, sqlx::Error> = rows.iter().map(read_group).collect();
         groups.map_err(while_doing(GROUPS))
     }
+}
+
+fn read_limits(row: &PgRow) -> Result<Limits, sqlx::Error> {
+    let max: Option<i32> = row.try_get("concurrency_max")?;
+    Ok(Limits {
+        concurrency_max: max.map(|max| max as u16),
+        rate: read_rate(row)?,
+    })
 }
 
 fn rows_max(asked: u32) -> i64 {

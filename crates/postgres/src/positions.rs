@@ -2,21 +2,22 @@
 
 use std::collections::HashMap;
 
-use onceward_core::Position;
+use onceward_core::Stand;
 use onceward_core::store::{StoreError, StoreErrorKind};
 use serde::Deserialize;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::error::while_doing;
-use crate::snapshot::read_position;
+use crate::snapshot::read_stand;
 
 const ACTION: &str = "read positions";
 
 /// A span as kept in a position record.
 #[derive(Deserialize)]
 pub(crate) struct KeptSpan {
-    pub(crate) position: Position,
+    #[serde(rename = "position")]
+    pub(crate) stand: Stand,
     lanes: Vec<(u16, u64)>,
 }
 
@@ -48,8 +49,8 @@ impl KeptLane {
     }
 }
 
-/// Positions by lane and epoch.
-type ByLane = HashMap<(u16, u64), Position>;
+/// Where they stand, by lane and epoch.
+type ByLane = HashMap<(u16, u64), Stand>;
 
 /// The latest records of owners, each read once.
 #[derive(Default)]
@@ -62,7 +63,7 @@ impl Records {
         connection: &mut PgConnection,
         subscription: &str,
         lane: &KeptLane,
-    ) -> Result<Position, StoreError> {
+    ) -> Result<Stand, StoreError> {
         if let Some(owner) = &lane.owner {
             let key = (subscription.to_owned(), owner.clone());
             if !self.0.contains_key(&key) {
@@ -70,11 +71,11 @@ impl Records {
                 self.0.insert(key.clone(), latest);
             }
             let records = self.0.get(&key);
-            if let Some(position) = records.and_then(|r| r.get(&(lane.lane, lane.epoch))) {
-                return Ok(position.clone());
+            if let Some(stand) = records.and_then(|r| r.get(&(lane.lane, lane.epoch))) {
+                return Ok(stand.clone());
             }
         }
-        read_position(&lane.position)
+        read_stand(&lane.position)
     }
 }
 
@@ -95,10 +96,10 @@ async fn latest(
     };
     let spans = read_spans(row.try_get("spans").map_err(while_doing(ACTION))?)?;
     let lanes = spans.into_iter().flat_map(|span| {
-        let position = span.position;
+        let stand = span.stand;
         span.lanes
             .into_iter()
-            .map(move |lane| (lane, position.clone()))
+            .map(move |lane| (lane, stand.clone()))
     });
     Ok(lanes.collect())
 }

@@ -12,7 +12,6 @@ use crate::error::{failed, while_doing};
 use crate::log::array;
 use crate::positions::{KeptLane, Records};
 use crate::session::Postgres;
-use crate::snapshot::is_seal;
 use crate::upkeep::{ACTION, bounded_ms};
 
 /// A detachment waits for transactions that use the table, in milliseconds; then it is called off
@@ -70,7 +69,7 @@ impl Horizon {
 
     /// Notes where a lane stands.
     fn note(&mut self, subscription: String, position: Position) {
-        let is_sealed = position.within.as_ref().is_some_and(|w| is_seal(&w.until));
+        let is_sealed = position.within.as_ref().is_some_and(|w| w.until.is_seal());
         let after = if is_sealed {
             Snapshot::origin()
         } else {
@@ -183,7 +182,7 @@ impl Postgres {
             }
             let kept = KeptLane::read(row)?;
             let stand = records.stand(connection, &subscription, &kept).await?;
-            let position = carrier.carry(connection, stand).await?;
+            let position = carrier.carry(connection, stand.position).await?;
             horizon.note(subscription, position);
         }
         tx.roll_back().await;

@@ -14,7 +14,7 @@ use crate::deferrals::read_failure;
 use crate::error::while_doing;
 use crate::log::check_home;
 use crate::session::{BEGIN, Postgres};
-use crate::snapshot::position_text;
+use crate::snapshot::stand_text;
 
 /// Migrations in order; the version is the place, counted from one.
 const MIGRATIONS: &[(&str, &str)] = &[
@@ -28,6 +28,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("replay", include_str!("../migrations/0005_replay.sql")),
     ("order", include_str!("../migrations/0006_order.sql")),
     ("cases", include_str!("../migrations/0007_cases.sql")),
+    ("still", include_str!("../migrations/0008_still.sql")),
     ("dropped", include_str!("../migrations/0010_dropped.sql")),
 ];
 
@@ -301,7 +302,7 @@ async fn register_in(
     let query = sqlx::query(include_str!("../sql/schema/add_lanes.sql"))
         .bind(declared.subscription)
         .bind(i32::from(declared.lanes))
-        .bind(position_text(&position)?)
+        .bind(stand_text(&position.into())?)
         .bind(not_before);
     query
         .execute(connection)

@@ -1,7 +1,7 @@
 //! The server's snapshots, and positions as text. Hidden: public for fuzzing only.
 
 use onceward_core::store::{StoreError, StoreErrorKind};
-use onceward_core::{Position, Snapshot};
+use onceward_core::{Position, Snapshot, Stand};
 
 /// Reads `xmin:xmax:xip,xip,...`, the text of `pg_snapshot`.
 pub fn read_snapshot(text: &str, floor: u64) -> Option<Snapshot> {
@@ -64,21 +64,22 @@ pub fn list(xids: &[u64]) -> String {
     texts.join(",")
 }
 
-/// A position as it is kept.
-pub fn position_text(position: &Position) -> Result<String, StoreError> {
-    serde_json::to_string(position)
+/// Where a lane stands, as it is kept.
+pub fn stand_text(stand: &Stand) -> Result<String, StoreError> {
+    serde_json::to_string(stand)
         .map_err(|error| StoreError::new(StoreErrorKind::Other, "write a position", error))
 }
 
-/// A position as it was kept.
-pub fn read_position(text: &str) -> Result<Position, StoreError> {
-    let position: Position = serde_json::from_str(text)
+/// Where a lane stands, as it was kept.
+pub fn read_stand(text: &str) -> Result<Stand, StoreError> {
+    let stand: Stand = serde_json::from_str(text)
         .map_err(|error| StoreError::new(StoreErrorKind::Other, "read a position", error))?;
-    let until = position.within.as_ref().map(|within| &within.until);
-    if !std::iter::once(&position.after)
-        .chain(until)
-        .all(is_ordered)
-    {
+    let is_good = |position: &Position| {
+        let until = position.within.as_ref().map(|within| &within.until);
+        let mut snapshots = std::iter::once(&position.after).chain(until);
+        snapshots.all(is_ordered)
+    };
+    if !stand.positions().all(is_good) {
         let found = "a snapshot in it is out of order";
         return Err(StoreError::found(
             StoreErrorKind::Other,
@@ -86,12 +87,7 @@ pub fn read_position(text: &str) -> Result<Position, StoreError> {
             found,
         ));
     }
-    Ok(position)
-}
-
-/// Whether this is the end of the one tick of an era that is over, see [`seal`].
-pub(crate) fn is_seal(snapshot: &Snapshot) -> bool {
-    snapshot.xmin == u64::MAX
+    Ok(stand)
 }
 
 /// Sees every transaction: the end of an era whose last row is `floor`.
@@ -127,15 +123,18 @@ mod tests {
         let after = |xip: &str| {
             format!(r#"{{"era":1,"after":{{"xmin":10,"xmax":20,"xip":[{xip}],"floor":7}}}}"#)
         };
-        assert_eq!(read_position(&after("10,15")).unwrap().after.xip, [10, 15]);
+        assert_eq!(
+            read_stand(&after("10,15")).unwrap().position.after.xip,
+            [10, 15]
+        );
         for xip in ["15,10", "9", "20"] {
-            assert!(read_position(&after(xip)).is_err(), "{xip}");
+            assert!(read_stand(&after(xip)).is_err(), "{xip}");
         }
         let within = Position::origin(1).reach(&Snapshot::serial(5), 3);
-        let text = position_text(&within).unwrap();
-        assert_eq!(read_position(&text).unwrap(), within);
+        let text = stand_text(&within.clone().into()).unwrap();
+        assert_eq!(read_stand(&text).unwrap(), within.into());
         let text = text.replace(r#""xmin":6,"xmax":6"#, r#""xmin":7,"xmax":6"#);
-        assert!(read_position(&text).is_err(), "{text}");
+        assert!(read_stand(&text).is_err(), "{text}");
     }
 
     #[test]

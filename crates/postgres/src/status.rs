@@ -4,7 +4,7 @@ use onceward_core::hold::HoldLimits;
 use onceward_core::store::{
     Backlog, BacklogQuery, CaseState, DeferredCounts, DropCount, DropCountQuery, Dropped,
     DroppedQuery, HeldQuery, LaneOwner, LongHeld, MessageState, MessageStatus, OperationQuery,
-    Status, StoreError, StoreErrorKind,
+    Status, StillBecause, StillNow, StoreError, StoreErrorKind,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -15,6 +15,7 @@ use crate::dropped;
 use crate::effects::read_ending;
 use crate::era::{Eras, eras};
 use crate::error::while_doing;
+use crate::lanes::read_rate;
 use crate::positions::{KeptLane, Records};
 use crate::session::{Postgres, moment};
 use crate::waiting::count_waiting;
@@ -216,10 +217,10 @@ impl Follower {
         row: &PgRow,
     ) -> Result<MessageState, StoreError> {
         let kept = KeptLane::read(row)?;
-        let position = self.records.stand(connection, subscription, &kept).await?;
+        let stand = self.records.stand(connection, subscription, &kept).await?;
         let is_past = self
             .eras
-            .is_past(&position, message.xid, message.seq as u64);
+            .is_past(&stand.position, message.xid, message.seq as u64);
         Ok(if is_past {
             MessageState::Delivered
         } else {
@@ -293,6 +294,18 @@ async fn finished(
     row.map(read).transpose().map_err(while_doing(FOLLOW))
 }
 
+fn read_still(counts: &PgRow) -> Result<Option<StillNow>, sqlx::Error> {
+    let because: Option<&str> = counts.try_get("still_because")?;
+    let since: Option<i64> = counts.try_get("still_since")?;
+    let until: Option<i64> = counts.try_get("still_until")?;
+    let said = because.and_then(StillBecause::parse).zip(since);
+    Ok(said.map(|(because, since)| StillNow {
+        because,
+        since: moment(since),
+        until: until.map(moment),
+    }))
+}
+
 fn read_backlog(
     subscription: &str,
     counts: &PgRow,
@@ -323,8 +336,11 @@ fn read_backlog(
         oldest_deferred_at: counts
             .try_get::<Option<i64>, _>("oldest_deferred_at")?
             .map(moment),
+        due_since: counts.try_get::<Option<i64>, _>("due_since")?.map(moment),
         quarantined: count("quarantined")?,
         paused_at: counts.try_get::<Option<i64>, _>("paused_at")?.map(moment),
+        still: read_still(counts)?,
+        rate: read_rate(counts)?,
         lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
         now: moment(counts.try_get("now")?),
     })

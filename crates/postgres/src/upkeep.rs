@@ -259,6 +259,9 @@ impl Postgres {
             sqlx::query(include_str!("../sql/upkeep/remove_members.sql"))
                 .bind(self.now())
                 .bind(ROWS_MAX),
+            sqlx::query(include_str!("../sql/upkeep/remove_pauses.sql"))
+                .bind(self.now())
+                .bind(ROWS_MAX),
             sqlx::query(include_str!("../sql/upkeep/remove_heartbeats.sql")).bind(ROWS_MAX),
             sqlx::query(include_str!("../sql/upkeep/remove_positions.sql")).bind(ROWS_MAX),
         ] {

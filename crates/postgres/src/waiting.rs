@@ -11,7 +11,6 @@ use crate::error::while_doing;
 use crate::log::array;
 use crate::positions::{KeptLane, Records};
 use crate::session::moment;
-use crate::snapshot::is_seal;
 
 const ACTION: &str = "count the backlog";
 /// For each message counted at most this many are looked at, so that asking stays cheap where a
@@ -93,7 +92,7 @@ async fn stands(
     for row in lanes {
         let kept = KeptLane::read(row)?;
         let stand = records.stand(connection, subscription, &kept).await?;
-        let position = carrier.carry(connection, stand).await?;
+        let position = carrier.carry(connection, stand.position).await?;
         let lane = i32::from(kept.lane);
         match groups.iter_mut().find(|(known, _)| *known == position) {
             Some((_, which)) => which.push(lane),
@@ -104,12 +103,12 @@ async fn stands(
 }
 
 fn is_sealed(position: &Position) -> bool {
-    position.within.as_ref().is_some_and(|w| is_seal(&w.until))
+    position.within.as_ref().is_some_and(|w| w.until.is_seal())
 }
 
 fn upper(position: &Position) -> i64 {
     match &position.within {
-        Some(w) if is_seal(&w.until) => w.until.floor as i64,
+        Some(w) if w.until.is_seal() => w.until.floor as i64,
         _ => i64::MAX,
     }
 }

@@ -9,17 +9,19 @@ use onceward_core::store::{
     Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError, StoreErrorKind,
     SubscriptionState, Survey, Take, TakenLane,
 };
-use onceward_core::{Position, Timestamp};
+use onceward_core::{Stand, Timestamp};
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::Sqlite;
 use crate::error::Attempt;
 use crate::log::reached;
-use crate::row::{from_json, int, small, to_json, unsigned};
+use crate::row::{from_json, int, rate, small, to_json, unsigned};
 
 const JOIN: &str = include_str!("../sql/lanes/join.sql");
 const RENEW: &str = include_str!("../sql/lanes/renew.sql");
+const PROLONG_STILL: &str = include_str!("../sql/lanes/prolong_still.sql");
+const BEGIN_STILL: &str = include_str!("../sql/lanes/begin_still.sql");
 const CHECK_FENCE: &str = include_str!("../sql/lanes/check_fence.sql");
 const MEMBERS: &str = include_str!("../sql/lanes/members.sql");
 const LANES: &str = include_str!("../sql/lanes/lanes.sql");
@@ -43,9 +45,9 @@ fn fenced(action: &'static str) -> StoreError {
     )
 }
 
-/// Leases are added to moments in microseconds.
-fn lease_ms(lease_ms: u64) -> i64 {
-    int(lease_ms).min(i64::MAX / 4_000)
+/// Leases, and how long something stands still, are added to moments in microseconds.
+fn lease_ms(ms: u64) -> i64 {
+    int(ms).min(i64::MAX / 4_000)
 }
 
 /// Refuses a member that was ended. Inside a write transaction the answer holds until its end.
@@ -125,6 +127,20 @@ impl Lanes for Sqlite {
             }
         };
         renew(tx.connection(), request.lease, self.now(), ACTION).await?;
+        for still in request.still {
+            for statement in [PROLONG_STILL, BEGIN_STILL] {
+                sqlx::query(statement)
+                    .bind(still.subscription)
+                    .bind(still.because.as_str())
+                    .bind(lease_ms(still.since_ms))
+                    .bind(still.until_ms.map(lease_ms))
+                    .bind(lease_ms(request.still_for_ms))
+                    .bind(self.now())
+                    .execute(tx.connection())
+                    .await
+                    .attempting(ACTION)?;
+            }
+        }
         tx.commit(ACTION).await?;
         self.renewed(lease.fence);
         Ok(())
@@ -182,8 +198,8 @@ impl Lanes for Sqlite {
                 .bind(lane.lane)
                 .bind(&request.lease.member)
                 .bind(int(lane.epoch))
-                .bind(to_json(&lane.position, ACTION)?)
-                .bind(int(reached(&lane.position)))
+                .bind(to_json(&lane.stand, ACTION)?)
+                .bind(int(reached(&lane.stand.position)))
                 .execute(tx.connection())
                 .await
                 .attempting(ACTION)?;
@@ -219,7 +235,7 @@ struct Found {
     owner: Option<String>,
     owner_is_live: bool,
     is_suspect: bool,
-    position: Position,
+    stand: Stand,
     lanes: u16,
     not_before: Option<Timestamp>,
 }
@@ -331,15 +347,18 @@ impl Sqlite {
 impl Found {
     fn read(row: &SqliteRow) -> Result<Self, StoreError> {
         let position: &str = row.try_get("position").attempting(TAKING)?;
-        let mut position: Position = from_json(position, TAKING)?;
-        position.era = small(row.try_get("era").attempting(TAKING)?);
+        let mut stand: Stand = from_json(position, TAKING)?;
+        let era = small(row.try_get("era").attempting(TAKING)?);
+        for position in stand.positions_mut() {
+            position.era = era;
+        }
         let not_before: Option<i64> = row.try_get("not_before").attempting(TAKING)?;
         Ok(Self {
             epoch: unsigned(row.try_get("epoch").attempting(TAKING)?),
             owner: row.try_get("owner").attempting(TAKING)?,
             owner_is_live: row.try_get("owner_is_live").attempting(TAKING)?,
             is_suspect: row.try_get("is_suspect").attempting(TAKING)?,
-            position,
+            stand,
             lanes: small(row.try_get("lanes").attempting(TAKING)?),
             not_before: not_before.map(Timestamp::from_micros),
         })
@@ -349,7 +368,7 @@ impl Found {
         TakenLane {
             lane,
             epoch: self.epoch,
-            position: self.position,
+            stand: self.stand,
             is_suspect: self.is_suspect,
             not_before: self.not_before,
         }
@@ -372,6 +391,7 @@ fn subscription_state(row: &SqliteRow) -> Result<SubscriptionState, sqlx::Error>
         revision: unsigned(row.try_get("revision")?),
         is_paused: row.try_get("is_paused")?,
         concurrency_max: row.try_get("concurrency_max")?,
+        rate: rate(row)?,
         has_campaign: row.try_get("has_campaign")?,
     })
 }

@@ -105,8 +105,8 @@ impl Log for Sqlite {
                 .bind(request.subscription)
                 .bind(request.member)
                 .bind(to_json(&span.lanes, ACTION)?)
-                .bind(to_json(&span.position, ACTION)?)
-                .bind(int(reached(&span.position)))
+                .bind(to_json(&span.stand, ACTION)?)
+                .bind(int(reached(&span.stand.position)))
                 .execute(tx.connection())
                 .await
                 .attempting(ACTION)?;

@@ -2,8 +2,8 @@
 
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
-    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Operate,
-    ResumeDeferred, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
+    ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, GroupQuery, HistoryQuery, Limits, Operate,
+    ResumeDeferred, RevealOperation, SetLimit, SetPause, Standing, StoreError, StoreErrorKind,
 };
 use onceward_core::{FailureRecord, Timestamp};
 use sqlx::Row as _;
@@ -12,7 +12,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use crate::Sqlite;
 use crate::cases::standing;
 use crate::error::Attempt;
-use crate::row::{from_json, payload_columns, spent, text, unsigned};
+use crate::row::{from_json, payload_columns, rate, spent, text, unsigned};
 
 const FIND_CASE: &str = include_str!("../sql/operate/find_case.sql");
 const SET_STANDING: &str = include_str!("../sql/operate/set_standing.sql");
@@ -25,6 +25,7 @@ const RECORD: &str = include_str!("../sql/operate/record.sql");
 const REVISE: &str = include_str!("../sql/operate/revise.sql");
 const RESUME_DEFERRED: &str = include_str!("../sql/operate/resume_deferred.sql");
 const IS_PAUSED: &str = include_str!("../sql/operate/is_paused.sql");
+const CUT_PAUSE: &str = include_str!("../sql/operate/cut_pause.sql");
 const PAUSE: &str = include_str!("../sql/operate/pause.sql");
 const END_PAUSE: &str = include_str!("../sql/operate/end_pause.sql");
 const LIMIT_OF: &str = include_str!("../sql/operate/limit_of.sql");
@@ -36,6 +37,7 @@ const ACTING: &str = "act on a case";
 const RESUMING: &str = "resume messages that wait for a person";
 const PAUSING: &str = "pause a subscription or end its pause";
 const LIMITING: &str = "limit a subscription or end its limit";
+const REVEALING: &str = "record that an operation is revealed";
 const LOOKING_BACK: &str = "read the audit log";
 const GROUPING: &str = "group cases by their cause";
 
@@ -94,9 +96,14 @@ impl Operate for Sqlite {
         let checked = request.check(before);
         checked.map_err(|refusal| StoreError::refused(PAUSING, refusal))?;
         let now = self.now();
-        let statement = if request.is_paused { PAUSE } else { END_PAUSE };
-        let done = sqlx::query(statement).bind(request.subscription).bind(now);
-        done.execute(&mut *connection).await.attempting(PAUSING)?;
+        let statements: &[&str] = match request.is_paused {
+            true => &[CUT_PAUSE, PAUSE],
+            false => &[END_PAUSE],
+        };
+        for statement in statements {
+            let done = sqlx::query(*statement).bind(request.subscription).bind(now);
+            done.execute(&mut *connection).await.attempting(PAUSING)?;
+        }
         let paused = |is_paused: bool| serde_json::json!({ "paused": is_paused }).to_string();
         let record = Record {
             by: request.by,
@@ -115,27 +122,46 @@ impl Operate for Sqlite {
         let mut tx = self.write(LIMITING).await?;
         let connection = tx.connection();
         is_paused(connection, request.subscription, LIMITING).await?;
-        let before = sqlx::query_scalar(LIMIT_OF).bind(request.subscription);
-        let before = before.fetch_one(&mut *connection).await;
-        let before: Option<u16> = before.attempting(LIMITING)?;
-        let checked = request.check(before);
-        checked.map_err(|refusal| StoreError::refused(LIMITING, refusal))?;
+        let found = sqlx::query(LIMIT_OF).bind(request.subscription);
+        let found = found.fetch_one(&mut *connection).await;
+        let before = limits(&found.attempting(LIMITING)?).attempting(LIMITING)?;
+        let after = request.after(before);
+        let after = after.map_err(|refusal| StoreError::refused(LIMITING, refusal))?;
         let set = sqlx::query(SET_LIMIT)
             .bind(request.subscription)
-            .bind(request.concurrency_max);
+            .bind(after.concurrency_max)
+            .bind(after.rate.map(|rate| rate.per_second))
+            .bind(after.rate.map(|rate| rate.burst.max(1)));
         set.execute(&mut *connection).await.attempting(LIMITING)?;
-        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
         let record = Record {
             by: request.by,
             action: "limit",
             subscription: request.subscription,
             case_id: None,
-            before: limit(before),
-            after: limit(request.concurrency_max),
+            before: before.account(),
+            after: after.account(),
         };
         record.write(connection, self.now(), LIMITING).await?;
         revise(connection, request.subscription, LIMITING).await?;
         tx.commit(LIMITING).await
+    }
+
+    async fn reveal_operation(&self, request: RevealOperation<'_>) -> Result<(), StoreError> {
+        let checked = request.check();
+        checked.map_err(|refusal| StoreError::refused(REVEALING, refusal))?;
+        let mut tx = self.write(REVEALING).await?;
+        for subscription in request.subscriptions {
+            let record = Record {
+                by: request.by,
+                action: request.as_str(),
+                subscription,
+                case_id: None,
+                before: request.account(),
+                after: request.account(),
+            };
+            record.write(tx.connection(), self.now(), REVEALING).await?;
+        }
+        tx.commit(REVEALING).await
     }
 
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
@@ -215,6 +241,13 @@ pub(crate) async fn act_in(
     };
     record.write(connection, now, ACTING).await?;
     Ok((subscription, after))
+}
+
+fn limits(row: &SqliteRow) -> Result<Limits, sqlx::Error> {
+    Ok(Limits {
+        concurrency_max: row.try_get("concurrency_max")?,
+        rate: rate(row)?,
+    })
 }
 
 const fn rows_max(asked: u32) -> u32 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use onceward_core::lane::slot_of;
+use onceward_core::rate::RateLimit;
 use onceward_core::retry::Spent;
 use onceward_core::store::{Correction, StoreError, StoreErrorKind};
 use onceward_core::{Envelope, FailureRecord, Payload, Row, Timestamp};
@@ -207,4 +208,12 @@ impl Rows {
             Some((sql.as_str(), piece))
         })
     }
+}
+
+/// A limit of starts per second, if one is set.
+pub(crate) fn rate(row: &SqliteRow) -> Result<Option<RateLimit>, sqlx::Error> {
+    let per_second: Option<u32> = row.try_get("rate_per_second")?;
+    let burst: Option<u32> = row.try_get("rate_burst")?;
+    let both = per_second.zip(burst);
+    Ok(both.map(|(per_second, burst)| RateLimit { per_second, burst }))
 }

@@ -7,7 +7,7 @@ use onceward_core::lane::{lane_of, slot_of};
 use onceward_core::store::{
     Backlog, BacklogQuery, CaseState, DeferredCounts, DropCount, DropCountQuery, Dropped,
     DroppedQuery, HeldQuery, LaneOwner, LongHeld, MessageState, MessageStatus, OperationQuery,
-    Status, StoreError, StoreErrorKind,
+    Status, StillBecause, StillNow, StoreError, StoreErrorKind,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -17,7 +17,7 @@ use crate::cases::case_state;
 use crate::dropped;
 use crate::effects::ending;
 use crate::error::Attempt;
-use crate::row::{failure, int, small, spent, text, unsigned};
+use crate::row::{failure, int, rate, small, spent, text, unsigned};
 
 const OPERATION: &str = include_str!("../sql/status/operation.sql");
 const INTERESTED: &str = include_str!("../sql/status/interested.sql");
@@ -296,6 +296,18 @@ async fn count_waiting(
     Ok(waiting)
 }
 
+fn still(counts: &SqliteRow) -> Result<Option<StillNow>, sqlx::Error> {
+    let because: Option<&str> = counts.try_get("still_because")?;
+    let since: Option<i64> = counts.try_get("still_since")?;
+    let until: Option<i64> = counts.try_get("still_until")?;
+    let said = because.and_then(StillBecause::parse).zip(since);
+    Ok(said.map(|(because, since)| StillNow {
+        because,
+        since: Timestamp::from_micros(since),
+        until: until.map(Timestamp::from_micros),
+    }))
+}
+
 fn backlog(
     subscription: &str,
     counts: &SqliteRow,
@@ -305,6 +317,7 @@ fn backlog(
     let count = |column| counts.try_get(column).map(unsigned);
     let paused_at: Option<i64> = counts.try_get("paused_at")?;
     let oldest_deferred_at: Option<i64> = counts.try_get("oldest_deferred_at")?;
+    let due_since: Option<i64> = counts.try_get("due_since")?;
     let lanes = owners.iter().map(|row| {
         Ok(LaneOwner {
             lane: small(row.try_get("lane")?),
@@ -328,8 +341,11 @@ fn backlog(
             gap: count("gap")?,
         },
         oldest_deferred_at: oldest_deferred_at.map(Timestamp::from_micros),
+        due_since: due_since.map(Timestamp::from_micros),
         quarantined: count("quarantined")?,
         paused_at: paused_at.map(Timestamp::from_micros),
+        still: still(counts)?,
+        rate: rate(counts)?,
         lanes: lanes.collect::<Result<_, sqlx::Error>>()?,
         now: Timestamp::from_micros(counts.try_get("now_micros")?),
     })

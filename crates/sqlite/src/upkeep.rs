@@ -15,6 +15,7 @@ const REMOVE_LEDGER: &str = include_str!("../sql/upkeep/remove_ledger.sql");
 const REMOVE_OPERATION_LEDGER: &str = include_str!("../sql/upkeep/remove_operation_ledger.sql");
 const REMOVE_ACCEPTANCES: &str = include_str!("../sql/upkeep/remove_acceptances.sql");
 const REMOVE_MEMBERS: &str = include_str!("../sql/upkeep/remove_members.sql");
+const REMOVE_PAUSES: &str = include_str!("../sql/upkeep/remove_pauses.sql");
 const OLDEST: &str = include_str!("../sql/upkeep/oldest.sql");
 const LEDGER_HELD: &str = include_str!("../sql/upkeep/ledger_held.sql");
 const SAVE_REPORT: &str = include_str!("../sql/upkeep/save_report.sql");
@@ -25,6 +26,9 @@ const ROWS_MAX: u32 = 1_000;
 
 /// Ended members are kept for people to look at.
 const MEMBERS_MS: u64 = 86_400_000;
+
+/// Pauses that ended by themselves are kept for people to look at.
+const PAUSES_MS: u64 = 90 * 86_400_000;
 
 const TIDYING: &str = "tidy";
 
@@ -38,11 +42,19 @@ impl Upkeep for Sqlite {
         let operations = self.remove(REMOVE_OPERATION_LEDGER, operations_ms).await?;
         let acceptances = self.remove(REMOVE_ACCEPTANCES, None).await?;
         let members = self.remove(REMOVE_MEMBERS, Some(MEMBERS_MS)).await?;
-        let steps = [log_removed, ledger, operations, acceptances, members];
+        let pauses = self.remove(REMOVE_PAUSES, Some(PAUSES_MS)).await?;
+        let steps = [
+            log_removed,
+            ledger,
+            operations,
+            acceptances,
+            members,
+            pauses,
+        ];
         let mut report = UpkeepReport {
             log_removed,
             ledger_removed: ledger + operations,
-            records_removed: acceptances + members,
+            records_removed: acceptances + members + pauses,
             has_more: steps.iter().any(|removed| *removed >= u64::from(ROWS_MAX)),
             retention: Some(retention),
             ..UpkeepReport::default()

@@ -117,8 +117,10 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         }
         Defect::Store(memory::Defect::RevisionStands) => &["liveness"],
         Defect::Store(memory::Defect::ReleasedWithOldBudget) => &["budget"],
-        Defect::Store(memory::Defect::PausesCount) => &["age"],
+        Defect::Store(memory::Defect::PausesCount | memory::Defect::BacklogLooksYoung) => &["age"],
         Defect::Store(memory::Defect::PausesForgotten) => &["dropped"],
+        Defect::AgeUnlimited | Defect::AgeCutShort => &["budget"],
+        Defect::OutageCounts => &["outage"],
         Defect::Store(_) => &[],
     }
 }
@@ -136,6 +138,12 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
         if defect == Defect::Store(memory::Defect::TidyForgetsByAge) {
             // It shows only where something is read again later than the ledger remembers.
             setup.faults = vec![Fault::Retention, Fault::Absence, Fault::Crash, Fault::Pause];
+        }
+        if matches!(defect, Defect::AgeUnlimited | Defect::AgeCutShort) {
+            setup.faults = vec![Fault::Handler, Fault::Age, Fault::Crash, Fault::Operate];
+        }
+        if defect == Defect::OutageCounts {
+            setup.faults = vec![Fault::Outage, Fault::Crash, Fault::Lost];
         }
         if matches!(defect, Defect::ForgetsVersions | Defect::ForgetsEarlier) {
             setup = setup.with_versions(Gaps::Wait);
@@ -284,6 +292,36 @@ fn defects_of_operators_actions_are_noticed() {
 }
 
 #[test]
+fn defects_of_ages_are_noticed() {
+    notices(&[
+        Defect::AgeUnlimited,
+        Defect::AgeCutShort,
+        Defect::Store(memory::Defect::BacklogLooksYoung),
+    ]);
+}
+
+#[test]
+fn defects_of_outages_are_noticed() {
+    notices(&[Defect::OutageCounts]);
+}
+
+#[test]
+fn seeds_pass_with_outages() {
+    let outages = |seeds: std::ops::Range<u64>| {
+        seeds.map(|seed| {
+            let mut setup = Setup::of(seed);
+            setup.roles = vec![Role::Ship, Role::Carrier, Role::Mail];
+            if !setup.has(Fault::Outage) {
+                setup.faults.push(Fault::Outage);
+            }
+            setup
+        })
+    };
+    pass_setups(outages(0..20), true);
+    pass_setups(outages(20..30), false);
+}
+
+#[test]
 fn defects_of_deferrals_are_noticed() {
     notices(&[
         Defect::ForgetsDeferrals,
@@ -296,6 +334,8 @@ fn defects_of_deferrals_are_noticed() {
     ]);
 }
 
+const LATER: [Fault; 4] = [Fault::Age, Fault::Operate, Fault::Replay, Fault::Outage];
+
 /// Runs that once found something wrong, the first of them when there were no operators: a position
 /// kept past what another owner had to do, a key taken for free while it was loaded, work done again
 /// after it was done, attempts forgotten.
@@ -304,18 +344,17 @@ fn seeds_that_found_something_pass() {
     for seed in [
         4, 13, 14, 59, 76, 86, 98, 116, 129, 135, 161, 182, 223, 334, 377, 530, 538, 541,
     ] {
-        // These came later, and would make them other runs.
+        // Faults that came later would make them other runs.
         let mut setup = Setup::of(seed);
-        setup
-            .faults
-            .retain(|fault| !matches!(fault, Fault::Age | Fault::Operate | Fault::Replay));
+        setup.faults.retain(|fault| !LATER.contains(fault));
         pass_setups([setup.clone()].into_iter(), true);
         pass_setups([setup].into_iter(), false);
     }
-    // There were no campaigns yet.
+    // There were no campaigns and no outages yet.
     let without_campaigns = |seed| {
         let mut setup = Setup::of(seed);
-        setup.faults.retain(|fault| *fault != Fault::Replay);
+        let later = [Fault::Replay, Fault::Outage];
+        setup.faults.retain(|fault| !later.contains(fault));
         setup
     };
     // A commit without an answer, and then a probe that fails.
@@ -327,6 +366,8 @@ fn seeds_that_found_something_pass() {
     unseen.defect = Some(Defect::Store(memory::Defect::GoneUnseen));
     let violation = run(&unseen).violation.expect("it has a second effect");
     assert_eq!(violation.checker, "one-effect");
+    // The last messages of a queue, which always fail, after an outage.
+    pass_setups([119, 1047].into_iter().map(Setup::of), false);
     // A commit without an answer, of a message and of a case that came after it in its key.
     pass_setups([without_campaigns(2304)].into_iter(), true);
 }

@@ -35,6 +35,8 @@ pub struct Fulfilment {
     pub carrier: CarrierClient,
     /// Shows what is unfinished.
     pub in_hand: InHand,
+    /// Whether the carrier is asked what became of a call whose answer did not come.
+    pub has_probe: bool,
     /// How it is broken, if it is.
     pub broken: Option<Broken>,
 }
@@ -63,9 +65,14 @@ impl<S: Shop> Call<S> for Fulfilment {
     ) -> Result<Probe<CarrierAnswer>, Failure> {
         let _piece = self.in_hand.take();
         match self.broken {
+            _ if !self.has_probe => Ok(Probe::Unsupported),
             Some(Broken::Doubling) => Ok(Probe::DidNotHappen),
             _ => self.carrier.find(operation).await,
         }
+    }
+
+    fn can_probe(&self) -> bool {
+        self.has_probe
     }
 
     async fn outcome(

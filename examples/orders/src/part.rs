@@ -24,10 +24,10 @@ use crate::service;
 use crate::shop::ShopBooks;
 
 /// How long a part that was told to stop may take to finish what is in hand.
-const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
 
 /// A few processes side by side have to share what a server allows by default.
-const CONNECTIONS: Options = Options {
+pub const CONNECTIONS: Options = Options {
     effect_connections: 8,
     lease_connections: 2,
     read_connections: 3,
@@ -85,6 +85,9 @@ pub struct ConsumerArgs {
     /// How often it says that it is there
     #[arg(long, value_name = "MS", default_value_t = 3_000)]
     pub renew_ms: u64,
+    /// Do not ask the carrier what became of a call whose answer did not come
+    #[arg(long)]
+    pub without_probe: bool,
     /// Break it, to see that it is noticed
     #[arg(long, hide = true)]
     pub broken: Option<Broken>,
@@ -111,6 +114,9 @@ pub struct CarrierArgs {
     /// Longest silence
     #[arg(long, value_name = "MS", default_value_t = 1_000)]
     pub stall_ms: u64,
+    /// Answer no first request in time: half of them are booked, half are not
+    #[arg(long)]
+    pub silent: bool,
     /// Book again each time it is asked, to see that it is noticed
     #[arg(long, hide = true)]
     pub forgetful: bool,
@@ -155,6 +161,7 @@ pub enum PartError {
     Client(#[from] reqwest::Error),
 }
 
+/// Names what was attempted.
 fn doing(what: impl Into<String>) -> impl FnOnce(io::Error) -> PartError {
     let what = what.into();
     |source| PartError::Io { what, source }
@@ -218,6 +225,7 @@ async fn run_consumer<S: ShopBooks>(args: ConsumerArgs, store: S) -> Result<(), 
     let fulfilment = Fulfilment {
         carrier: CarrierClient::new(address, args.carrier_timeout_ms)?,
         in_hand: in_hand(&args.common)?,
+        has_probe: !args.without_probe,
         broken: args.broken,
     };
     let options = EngineOptions {
@@ -235,9 +243,13 @@ async fn run_consumer<S: ShopBooks>(args: ConsumerArgs, store: S) -> Result<(), 
 
 async fn run_carrier(args: CarrierArgs) -> Result<(), PartError> {
     let record = Record::open(&args.record, args.forgetful)?;
+    let moods = match args.silent {
+        true => Moods::silent(args.seed, args.stall_ms),
+        false => Moods::new(args.seed, args.stall_ms),
+    };
     let router = carrier::router(CarrierOptions {
         record,
-        moods: Moods::new(args.seed, args.stall_ms),
+        moods,
         in_hand: in_hand(&args.common)?,
     });
     let (listener, address) = listen(args.listen).await?;
@@ -256,7 +268,11 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(beside, path)
 }
 
-fn in_hand(common: &CommonArgs) -> Result<InHand, PartError> {
+/// Shows what is unfinished where the options say.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn in_hand(common: &CommonArgs) -> Result<InHand, PartError> {
     match &common.in_hand {
         None => Ok(InHand::default()),
         Some(path) => {
@@ -266,14 +282,22 @@ fn in_hand(common: &CommonArgs) -> Result<InHand, PartError> {
     }
 }
 
-async fn listen(at: SocketAddr) -> Result<(TcpListener, SocketAddr), PartError> {
+/// Opens a listener; returns where it is.
+///
+/// # Errors
+/// When the address cannot be had.
+pub async fn listen(at: SocketAddr) -> Result<(TcpListener, SocketAddr), PartError> {
     let what = || format!("could not listen at {at}");
     let listener = TcpListener::bind(at).await.map_err(doing(what()))?;
     let address = listener.local_addr().map_err(doing(what()))?;
     Ok((listener, address))
 }
 
-fn ready(address: Option<SocketAddr>) -> Result<(), PartError> {
+/// Says that a part works now, and where it listens.
+///
+/// # Errors
+/// When standard output is gone.
+pub fn ready(address: Option<SocketAddr>) -> Result<(), PartError> {
     let what = "could not say that the part is ready";
     let text = serde_json::to_string(&Ready { address })
         .map_err(|error| doing(what)(io::Error::other(error)))?;
@@ -282,7 +306,11 @@ fn ready(address: Option<SocketAddr>) -> Result<(), PartError> {
     said.map_err(doing(what))
 }
 
-async fn serve(
+/// Serves HTTP until the part is told to stop.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(
     listener: TcpListener,
     router: Router,
     common: &CommonArgs,
@@ -302,7 +330,11 @@ async fn serve(
     }
 }
 
-async fn until_told(common: &CommonArgs) -> Result<(), PartError> {
+/// Waits until the part is told to stop: SIGTERM, SIGINT or, if wanted, the end of standard input.
+///
+/// # Errors
+/// When signals cannot be listened to.
+pub async fn until_told(common: &CommonArgs) -> Result<(), PartError> {
     let what = "could not listen to signals";
     let mut terminate = signal(SignalKind::terminate()).map_err(doing(what))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(doing(what))?;

@@ -68,6 +68,7 @@ impl Place {
         let fulfilment = Fulfilment {
             carrier: CarrierClient::new(address, TIMEOUT_MS).unwrap(),
             in_hand: InHand::default(),
+            has_probe: true,
             broken: None,
         };
         let engine = engine(self.store.clone(), fulfilment, EngineOptions::default());

@@ -4,10 +4,13 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use clap::Args;
 use onceward_core::Timestamp;
-use onceward_core::store::{Actor, StoreError, StoreErrorKind};
+use onceward_core::case::Refusal;
+use onceward_core::store::{Actor, Status, StoreError, StoreErrorKind};
 
+use crate::config::suggestion;
 use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::{Output, now};
+use crate::store::Opened;
 
 /// Who acts, and why.
 #[derive(Clone, Debug, Args)]
@@ -114,7 +117,50 @@ pub fn refusal(url: &str, error: &StoreError) -> Error {
         StoreErrorKind::Refused => Code::ActionRefused,
         _ => return Error::store(url, error),
     };
-    Error::new(code, error.to_string())
+    let text = error.to_string();
+    let is_reason = text.ends_with(&Refusal::ReasonMissing.to_string());
+    let hint = if is_reason { " (--why)" } else { "" };
+    Error::new(code, text).with_hint(hint)
+}
+
+/// The error of a command that was given the name of a subscription; where there is none of that
+/// name, with the one that was probably meant.
+pub async fn of_name<S: Status>(opened: Opened<'_, S>, name: &str, error: Error) -> Error {
+    match opened.store.subscriptions().await {
+        Ok(names) if !names.iter().any(|known| known == name) => {
+            error.with_hint(&suggestion(name, names.iter().map(String::as_str)))
+        }
+        // It is not the name, or nobody can say.
+        Ok(_) | Err(_) => error,
+    }
+}
+
+/// That there is no subscription of a name, and which was probably meant.
+#[must_use]
+pub fn no_subscription(name: &str, names: &[String]) -> Error {
+    let message = format!("no subscription is called {name:?} in this store");
+    let hint = suggestion(name, names.iter().map(String::as_str));
+    Error::new(Code::NotFound, message).with_hint(&hint)
+}
+
+/// The number of a case.
+///
+/// # Errors
+/// In words, when it is none.
+pub fn case_number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| {
+        "a case is named by its number, as `onceward quarantine list` shows it".to_owned()
+    })
+}
+
+/// The number of a campaign.
+///
+/// # Errors
+/// In words, when it is none.
+pub fn campaign_number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| {
+        "a campaign is named by its number, as `onceward replay list` shows it".to_owned()
+    })
 }
 
 /// A moment: in RFC 3339, or so long before now (`2h`).

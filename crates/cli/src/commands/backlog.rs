@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use onceward_core::Timestamp;
+use onceward_core::campaign::CampaignState;
 use onceward_core::hold::{HoldLimits, Limit};
 use onceward_core::store::{
-    Backlog, BacklogQuery, Cases, DropCount, DropCountQuery, HeldQuery, LongHeld, Status, Upkeep,
-    UpkeepReport,
+    Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, DropCount, DropCountQuery, HeldQuery,
+    LongHeld, Replay, Status, StillBecause, Upkeep, UpkeepReport,
 };
 use serde_json::{Value, json};
 
+use super::acting::no_subscription;
 use super::old_cases::{CASES_MS_DEFAULT, OldCases};
 use super::refusing::Refusing;
+use super::replay::campaign_json;
 use super::subscription::{DROPS_COUNTED_MAX, count_text};
 use crate::cli::Global;
 use crate::config::Config;
-use crate::error::{Code, Error};
-use crate::output::{Output, age, age_since, align_right, now, table};
+use crate::error::Error;
+use crate::output::{Output, age, age_since, align_right, now, plain, table};
 use crate::store::Opened;
 
 /// Options of `backlog`.
@@ -38,7 +41,7 @@ pub struct BacklogArgs {
 ///
 /// # Errors
 /// When the store or standard output fails, or there is no such subscription.
-pub async fn run<S: Status + Upkeep + Cases>(
+pub async fn run<S: Status + Upkeep + Cases + Replay>(
     opened: Opened<'_, S>,
     output: Output,
     global: &Global,
@@ -46,11 +49,10 @@ pub async fn run<S: Status + Upkeep + Cases>(
 ) -> Result<(), Error> {
     let mut names = opened.check(opened.store.subscriptions().await)?;
     if let Some(wanted) = &args.subscription {
-        names.retain(|name| name == wanted);
-        if names.is_empty() {
-            let message = format!("no subscription is called {wanted:?} in this store");
-            return Err(Error::new(Code::NotFound, message));
+        if !names.contains(wanted) {
+            return Err(no_subscription(wanted, &names));
         }
+        names.retain(|name| name == wanted);
     }
     let limits = limits(global);
     let mut backlogs = Vec::new();
@@ -93,8 +95,10 @@ pub async fn run<S: Status + Upkeep + Cases>(
     let tidied = opened.check(opened.store.last_tidy().await)?;
     let cases_ms = Config::load(&global.config).map_or(CASES_MS_DEFAULT, |config| config.cases_ms);
     let old = opened.check(OldCases::find(opened.store, cases_ms, now()).await)?;
+    let campaigns = campaigns(opened, args.subscription.as_deref()).await?;
     if output.is_json() {
         return output.json(&json!({
+            "campaigns": campaigns.iter().map(campaign_json).collect::<Vec<Value>>(),
             "subscriptions": backlogs.iter().zip(&held).zip(&drops)
                 .map(|((backlog, held), drops)| backlog_json(backlog, held, drops))
                 .collect::<Vec<Value>>(),
@@ -104,6 +108,9 @@ pub async fn run<S: Status + Upkeep + Cases>(
         }));
     }
     for_people(output, &backlogs)?;
+    for line in backlogs.iter().filter_map(pace_line) {
+        output.line(&line)?;
+    }
     for (backlog, held) in backlogs.iter().zip(&held) {
         for line in held.lines(&backlog.subscription) {
             output.line(&line)?;
@@ -117,8 +124,57 @@ pub async fn run<S: Status + Upkeep + Cases>(
     for line in refusing.iter().filter_map(Refusing::line) {
         output.line(&line)?;
     }
+    for campaign in &campaigns {
+        output.line(&campaign_line(campaign, now()))?;
+    }
     output.line(&retention_line(tidied.as_ref()))?;
     old.map_or(Ok(()), |old| output.line(&old.words()))
+}
+
+/// Campaigns that are not over: what they refer to is kept.
+async fn campaigns<S: Replay>(
+    opened: Opened<'_, S>,
+    subscription: Option<&str>,
+) -> Result<Vec<Campaign>, Error> {
+    let mut found = Vec::new();
+    let mut query = CampaignQuery {
+        subscription,
+        rows_max: 1_000,
+        ..CampaignQuery::default()
+    };
+    loop {
+        let page = opened.check(opened.store.campaigns(query).await)?;
+        let Some(last) = page.last() else {
+            return Ok(found);
+        };
+        query.after_campaign_id = last.campaign_id;
+        let is_on = |campaign: &Campaign| !campaign.standing.state.is_over();
+        found.extend(page.into_iter().filter(is_on));
+    }
+}
+
+fn campaign_line(campaign: &Campaign, now: Timestamp) -> String {
+    let (number, counts) = (campaign.campaign_id, campaign.counts);
+    let planned = format!(
+        "planned {} ago by {}",
+        age(now.millis_since(campaign.planned_at)),
+        plain(&campaign.planned_by)
+    );
+    let name = &campaign.subscription;
+    match campaign.standing.state {
+        CampaignState::Planned => format!(
+            "campaign {number}: {name}: {planned} and not started; the log keeps its {} message(s): \
+             onceward replay start {number}, or replay stop {number}",
+            counts.total()
+        ),
+        state => format!(
+            "campaign {number}: {name}: {}, {} left, {} running, {} done, {planned}",
+            state.as_str(),
+            counts.left,
+            counts.running,
+            counts.done
+        ),
+    }
 }
 
 fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
@@ -139,7 +195,7 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
         rows.add_row([
             b.subscription.clone(),
             format!("{}{more}", b.waiting),
-            age_since(oldest(b), b.now),
+            age_since(b.ready_since(), b.now),
             b.deferred.retry.to_string(),
             b.deferred.held.to_string(),
             b.deferred.running.to_string(),
@@ -216,12 +272,30 @@ impl HeldHere {
     }
 }
 
-/// When the oldest unfinished message was recorded.
-fn oldest(backlog: &Backlog) -> Option<Timestamp> {
-    match (backlog.oldest_waiting_at, backlog.oldest_deferred_at) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
+/// What stands still without an operator's word, and what operators limited.
+fn pace_line(backlog: &Backlog) -> Option<String> {
+    let ago = |at| age(backlog.now.millis_since(at));
+    let still = backlog.still.map(|still| match still.because {
+        StillBecause::Breaker => format!(
+            "stands still: the other side has been away for {} (breaker open)",
+            ago(still.since)
+        ),
+        StillBecause::RateWindow => {
+            let left = still.until.map(|at| age(at.millis_since(backlog.now)));
+            let left = left.map(|left| format!(", for another {left}"));
+            format!(
+                "stands still: the other side asked {} ago to be left alone{}",
+                ago(still.since),
+                left.unwrap_or_default()
+            )
+        }
+    });
+    let rate = backlog.rate.map(|rate| {
+        let per_second = rate.per_second;
+        format!("limited to {per_second} per second; what waits for that burns nothing")
+    });
+    let said: Vec<String> = still.into_iter().chain(rate).collect();
+    (!said.is_empty()).then(|| format!("{}: {}", backlog.subscription, said.join("; ")))
 }
 
 fn lanes_text(backlog: &Backlog) -> String {
@@ -247,6 +321,7 @@ fn backlog_json(backlog: &Backlog, held: &HeldHere, drops: &[DropCount]) -> Valu
     value["oldest_waiting_age_ms"] = json!(age_ms(backlog.oldest_waiting_at));
     value["oldest_deferred_age_ms"] = json!(age_ms(backlog.oldest_deferred_at));
     value["dropped"] = json!(drops);
+    value["ready_age_ms"] = json!(backlog.ready_age_ms());
     value["held_limits"] = json!(held.limits);
     value["held_longest"] = held
         .keys

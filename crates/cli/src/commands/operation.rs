@@ -1,13 +1,17 @@
 //! `onceward operation`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use onceward_core::Ending;
-use onceward_core::store::{MessageState, MessageStatus, OperationQuery, Status};
+use onceward_core::store::{
+    MessageState, MessageStatus, Operate, OperationQuery, RevealOperation, Status,
+};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use super::acting::{ActorArgs, refusal};
 use crate::error::{Code, Error};
 use crate::output::{Output, age, now, table};
 use crate::store::Opened;
@@ -32,9 +36,12 @@ pub enum OperationCommand {
 pub struct ShowArgs {
     /// The operation; where a message names none, the message's id
     id: String,
-    /// Show stored results and the details of errors
+    /// Show stored results and the details of errors; needs --why and is recorded
     #[arg(long)]
     reveal: bool,
+    /// Who.
+    #[command(flatten)]
+    by: ActorArgs,
 }
 
 /// Options of `operation watch`.
@@ -42,9 +49,12 @@ pub struct ShowArgs {
 pub struct WatchArgs {
     /// The operation; where a message names none, the message's id
     id: String,
-    /// Show stored results and the details of errors
+    /// Show stored results and the details of errors; needs --why and is recorded
     #[arg(long)]
     reveal: bool,
+    /// Who.
+    #[command(flatten)]
+    by: ActorArgs,
     /// Give up after this time
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
@@ -55,7 +65,7 @@ pub struct WatchArgs {
 /// # Errors
 /// When the store or standard output fails, when there is no such operation, or when a watched one
 /// does not end well or in time.
-pub async fn run<S: Status>(
+pub async fn run<S: Status + Operate>(
     opened: Opened<'_, S>,
     output: Output,
     command: &OperationCommand,
@@ -66,10 +76,57 @@ pub async fn run<S: Status>(
     }
 }
 
-async fn look<S: Status>(
+/// Somebody who wants to see what is hidden, and the subscriptions for which that is on record.
+struct Revealing<'a> {
+    by: &'a ActorArgs,
+    recorded: BTreeSet<String>,
+}
+
+impl<'a> Revealing<'a> {
+    fn of(is_wanted: bool, by: &'a ActorArgs) -> Option<Self> {
+        let recorded = BTreeSet::new();
+        is_wanted.then_some(Self { by, recorded })
+    }
+
+    /// Puts it on record before it is shown, once for each subscription.
+    async fn record<S: Operate>(
+        &mut self,
+        opened: Opened<'_, S>,
+        operation: &str,
+        messages: &[MessageStatus],
+    ) -> Result<(), Error> {
+        let who = self.by.who();
+        let by = self.by.actor(&who);
+        by.check_reason().map_err(|refusal| {
+            Error::new(Code::ActionRefused, format!("reveal: {refusal} (--why)"))
+        })?;
+        let states = messages.iter().flat_map(|message| &message.subscriptions);
+        let names = states.map(|(name, _)| name.as_str());
+        let names: BTreeSet<&str> = names
+            .filter(|name| !self.recorded.contains(*name))
+            .collect();
+        let subscriptions: Vec<&str> = names.into_iter().collect();
+        if subscriptions.is_empty() {
+            return Ok(());
+        }
+        let request = RevealOperation {
+            operation,
+            subscriptions: &subscriptions,
+            is_permitted: true,
+            by,
+        };
+        let recorded = opened.store.reveal_operation(request).await;
+        recorded.map_err(|error| refusal(opened.url, &error))?;
+        let names = subscriptions.into_iter().map(str::to_owned);
+        self.recorded.extend(names);
+        Ok(())
+    }
+}
+
+async fn look<S: Status + Operate>(
     opened: Opened<'_, S>,
     operation: &str,
-    reveal: bool,
+    revealing: Option<&mut Revealing<'_>>,
 ) -> Result<Vec<MessageStatus>, Error> {
     let query = OperationQuery {
         operation,
@@ -80,7 +137,9 @@ async fn look<S: Status>(
         let message = format!("no message of operation {operation:?} is in this store");
         return Err(Error::new(Code::NotFound, message));
     }
-    if !reveal {
+    if let Some(revealing) = revealing {
+        revealing.record(opened, operation, &messages).await?;
+    } else {
         for (_, state) in messages.iter_mut().flat_map(|m| &mut m.subscriptions) {
             withhold(state);
         }
@@ -89,7 +148,7 @@ async fn look<S: Status>(
 }
 
 /// Takes out what may hold payload data.
-fn withhold(state: &mut MessageState) {
+pub(super) fn withhold(state: &mut MessageState) {
     match state {
         MessageState::Finished { result, .. } => *result = None,
         MessageState::Deferred {
@@ -100,12 +159,13 @@ fn withhold(state: &mut MessageState) {
     }
 }
 
-async fn show<S: Status>(
+async fn show<S: Status + Operate>(
     opened: Opened<'_, S>,
     output: Output,
     args: &ShowArgs,
 ) -> Result<(), Error> {
-    let messages = look(opened, &args.id, args.reveal).await?;
+    let mut revealing = Revealing::of(args.reveal, &args.by);
+    let messages = look(opened, &args.id, revealing.as_mut()).await?;
     if output.is_json() {
         let messages: Vec<Value> = messages.iter().map(message_json).collect();
         return output.json(&json!({ "operation": args.id, "messages": messages }));
@@ -149,7 +209,8 @@ fn message_json(message: &MessageStatus) -> Value {
     value
 }
 
-fn describe(state: &MessageState) -> String {
+/// How a message stands, for people.
+pub(super) fn describe(state: &MessageState) -> String {
     match state {
         MessageState::Pending => "pending".to_owned(),
         MessageState::Delivered => "delivered".to_owned(),
@@ -222,19 +283,20 @@ fn standing(messages: &[MessageStatus]) -> Standing {
     standing
 }
 
-async fn watch<S: Status>(
+async fn watch<S: Status + Operate>(
     opened: Opened<'_, S>,
     output: Output,
     args: &WatchArgs,
 ) -> Result<(), Error> {
     let give_up = args.timeout.map(|timeout| Instant::now() + timeout);
     let mut seen: Vec<(String, String, MessageState)> = Vec::new();
+    let mut revealing = Revealing::of(args.reveal, &args.by);
     loop {
-        let messages = look(opened, &args.id, args.reveal).await?;
+        let messages = look(opened, &args.id, revealing.as_mut()).await?;
         let mut states = Vec::new();
         for m in &messages {
             for (subscription, state) in &m.subscriptions {
-                let change = (m.id.clone(), subscription.clone(), state.clone());
+                let change = (m.id.clone(), subscription.clone(), ageless(state));
                 if !seen.contains(&change) {
                     report(output, m, subscription, state)?;
                 }
@@ -255,6 +317,15 @@ async fn watch<S: Status>(
             Standing::Going => tokio::time::sleep(LOOK_EVERY).await,
         }
     }
+}
+
+/// A state without what time alone changes.
+fn ageless(state: &MessageState) -> MessageState {
+    let mut state = state.clone();
+    if let MessageState::Deferred { spent, .. } = &mut state {
+        spent.age_ms = 0;
+    }
+    state
 }
 
 fn report(

@@ -83,3 +83,17 @@ fn a_deferral_says_how_often_and_why() {
         "{text}"
     );
 }
+
+#[test]
+fn growing_older_is_no_change_and_another_attempt_is() {
+    let aged = |failures, age_ms| {
+        let mut state = deferred();
+        if let MessageState::Deferred { spent, .. } = &mut state {
+            spent.failures = failures;
+            spent.age_ms = age_ms;
+        }
+        ageless(&state)
+    };
+    assert_eq!(aged(2, 250), aged(2, 500));
+    assert_ne!(aged(2, 250), aged(3, 250));
+}

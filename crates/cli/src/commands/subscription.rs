@@ -5,13 +5,14 @@ mod ending;
 
 use clap::{Args, Subcommand};
 use onceward_core::Timestamp;
+use onceward_core::rate::RateLimit;
 use onceward_core::store::{
     BacklogQuery, Cases, DropCountQuery, Lanes, Operate, Registry, ResumeDeferred, SetLimit,
     SetPause, Status,
 };
 use serde_json::json;
 
-use super::acting::{ActorArgs, ConfirmArgs, refusal};
+use super::acting::{ActorArgs, ConfirmArgs, of_name, refusal};
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, table};
 use crate::store::Opened;
@@ -28,7 +29,8 @@ pub enum SubscriptionCommand {
     Pause(PauseArgs),
     /// End a pause
     Resume(PauseArgs),
-    /// Run less of a subscription at once in each process, or end such a limit. Needs --why
+    /// Run less of a subscription at once, or start fewer messages per second, or end such limits.
+    /// Needs --why
     Limit(LimitArgs),
     /// Give a subscription another name; what is done, deferred and quarantined goes along
     Rename(RenameArgs),
@@ -58,15 +60,48 @@ pub struct LimitArgs {
     #[arg(value_name = "NAME")]
     subscription: String,
     /// Batches that may run at once in one process; what is declared holds where it is less
-    #[arg(long, value_name = "N", required_unless_present = "none")]
+    #[arg(long, value_name = "N", required_unless_present_any = ["none", "per_second"])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Option<u16>,
-    /// No limit any more
-    #[arg(long, conflicts_with = "concurrency")]
+    /// Messages that may start per second in all processes together; 0 ends this limit
+    #[arg(long, value_name = "N")]
+    per_second: Option<u32>,
+    /// How many may start at once after a quiet time; what comes in a tenth of a second if not given
+    #[arg(long, value_name = "M", requires = "per_second")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    burst: Option<u32>,
+    /// No limit any more, of either kind
+    #[arg(long, conflicts_with_all = ["concurrency", "per_second"])]
     none: bool,
     /// Who.
     #[command(flatten)]
     by: ActorArgs,
+}
+
+impl LimitArgs {
+    fn rate(&self) -> Option<RateLimit> {
+        let usual = RateLimit::of(self.per_second?);
+        Some(RateLimit {
+            burst: self.burst.unwrap_or(usual.burst),
+            ..usual
+        })
+    }
+
+    /// What was done, for people.
+    fn words(&self) -> String {
+        let at_once = self
+            .concurrency
+            .map(|max| format!("at most {max} at once in each process"));
+        let per_second = self.rate().map(|rate| match rate.per_second {
+            0 => "any number per second".to_owned(),
+            n => format!("at most {n} per second in all processes together"),
+        });
+        let limits: Vec<String> = at_once.into_iter().chain(per_second).collect();
+        match limits.is_empty() {
+            true => "without a limit".to_owned(),
+            false => format!("{}, within seconds", limits.join(" and ")),
+        }
+    }
 }
 
 /// Options of `subscription rename`.
@@ -178,14 +213,17 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
             count_max: DROPS_COUNTED_MAX,
         };
         let drops = opened.check(opened.store.drop_counts(drops).await)?;
+        let rate = backlog.rate;
         items.push(json!({
             "subscription": name,
             "lanes": lanes.len(),
             "lanes_owned": owned,
             "owners": owners,
             "paused_at": backlog.paused_at,
+            "still": backlog.still,
             "concurrency_max": limit,
             "dropped": drops,
+            "rate": rate,
         }));
         let cells = [
             name.clone(),
@@ -193,7 +231,7 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
             owned.to_string(),
             owners.join(", "),
             paused_text(backlog.paused_at, now),
-            limit.map_or_else(|| "no".to_owned(), |max| max.to_string()),
+            limit_text(limit, rate),
             count_text(drops.iter().map(|drop| drop.last_hour)),
             count_text(drops.iter().map(|drop| drop.last_day)),
         ];
@@ -217,6 +255,16 @@ pub(super) fn count_text(counts: impl Iterator<Item = u64> + Clone) -> String {
     format!("{}{more}", counts.sum::<u64>())
 }
 
+fn limit_text(concurrency_max: Option<u16>, rate: Option<RateLimit>) -> String {
+    let at_once = concurrency_max.map(|max| max.to_string());
+    let per_second = rate.map(|rate| format!("{}/s", rate.per_second));
+    let limits: Vec<String> = at_once.into_iter().chain(per_second).collect();
+    match limits.is_empty() {
+        true => "no".to_owned(),
+        false => limits.join(", "),
+    }
+}
+
 fn paused_text(paused_at: Option<Timestamp>, now: Timestamp) -> String {
     paused_at.map_or_else(
         || "no".to_owned(),
@@ -224,7 +272,7 @@ fn paused_text(paused_at: Option<Timestamp>, now: Timestamp) -> String {
     )
 }
 
-async fn pause<S: Operate>(
+async fn pause<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &PauseArgs,
@@ -236,8 +284,9 @@ async fn pause<S: Operate>(
         is_paused,
         by: args.by.actor(&who),
     };
-    let done = opened.store.set_pause(request).await;
-    done.map_err(|error| refusal(opened.url, &error))?;
+    if let Err(error) = opened.store.set_pause(request).await {
+        return Err(of_name(opened, request.subscription, refusal(opened.url, &error)).await);
+    }
     if output.is_json() {
         return output.json(&json!({ "subscription": args.subscription, "paused": is_paused }));
     }
@@ -248,7 +297,7 @@ async fn pause<S: Operate>(
     output.line(&format!("{}: {text}", args.subscription))
 }
 
-async fn limit<S: Operate>(
+async fn limit<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &LimitArgs,
@@ -257,24 +306,23 @@ async fn limit<S: Operate>(
     let request = SetLimit {
         subscription: &args.subscription,
         concurrency_max: args.concurrency,
+        rate: args.rate(),
         by: args.by.actor(&who),
     };
-    let done = opened.store.set_limit(request).await;
-    done.map_err(|error| refusal(opened.url, &error))?;
+    if let Err(error) = opened.store.set_limit(request).await {
+        return Err(of_name(opened, request.subscription, refusal(opened.url, &error)).await);
+    }
     if output.is_json() {
         return output.json(&json!({
             "subscription": args.subscription,
             "concurrency_max": args.concurrency,
+            "rate": args.rate(),
         }));
     }
-    let text = match args.concurrency {
-        Some(max) => format!("at most {max} at once in each process, within seconds"),
-        None => "without a limit".to_owned(),
-    };
-    output.line(&format!("{}: {text}", args.subscription))
+    output.line(&format!("{}: {}", args.subscription, args.words()))
 }
 
-async fn retry<S: Operate>(
+async fn retry<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &RetryArgs,
@@ -285,8 +333,13 @@ async fn retry<S: Operate>(
         key: args.key.as_deref(),
         by: args.by.actor(&who),
     };
-    let resumed = opened.store.resume_deferred(request).await;
-    let count = resumed.map_err(|error| refusal(opened.url, &error))?;
+    let count = match opened.store.resume_deferred(request).await {
+        Ok(count) => count,
+        Err(error) => {
+            let error = refusal(opened.url, &error);
+            return Err(of_name(opened, request.subscription, error).await);
+        }
+    };
     if output.is_json() {
         return output.json(&json!({
             "subscription": args.subscription,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use onceward_core::KeyField;
 use onceward_core::contract::{Kind, MessageContract, Promise};
+use onceward_core::group::Priority;
 use onceward_core::store::Retention;
 use onceward_core::throttle::Throttle;
 
@@ -280,6 +281,7 @@ pub(super) fn message(section: Section<'_>) -> MessageContract {
         ("subject", KeyField::Subject),
         ("partitionkey", KeyField::PartitionKey),
     ];
+    let priorities = Priority::ALL.map(|priority| (priority.as_str(), priority));
     let text = |key| section.text(key).map(|text| text.value);
     let contract = MessageContract {
         kind: section.choice("kind", &kinds).unwrap_or_default(),
@@ -295,6 +297,7 @@ pub(super) fn message(section: Section<'_>) -> MessageContract {
                 &[("off", Throttle::Off), ("refuse", Throttle::Refuse)],
             )
             .unwrap_or_default(),
+        priority: section.choice("priority", &priorities).unwrap_or_default(),
     };
     section.finish();
     contract

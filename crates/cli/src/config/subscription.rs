@@ -5,6 +5,7 @@ use std::path::Path;
 use onceward_core::Identity;
 use onceward_core::contract::{OnPoison, Order, Semantics, SubscriptionContract};
 use onceward_core::expiry::Expired;
+use onceward_core::group::Tenants;
 use onceward_core::merge::Merge;
 use onceward_core::shed::Shed;
 use onceward_core::store::Start;
@@ -20,6 +21,9 @@ const PUSH_TIMEOUT_MS_DEFAULT: u64 = 15_000;
 
 /// How much longer a subscription's own limit is than its push's, in milliseconds.
 const PUSH_MARGIN_MS: u64 = 5_000;
+
+/// Into how many groups tenants fall when nothing else is said.
+const TENANT_GROUPS_DEFAULT: u8 = 8;
 
 /// Reads one subscription, and its push where it has one.
 pub(super) fn read(
@@ -47,6 +51,10 @@ pub(super) fn read(
     contract.merge = section.choice("merge", &merges).unwrap_or_default();
     contract.shed = shed(&section);
     hold(&section, &mut contract);
+    contract.tenants = tenants(&section);
+    if let Some(share) = section.number("catch_up_share") {
+        contract.catch_up_share = share;
+    }
     retry(&section, &mut contract);
     breaker(&section, &mut contract);
     contract.start = start(&section);
@@ -204,6 +212,21 @@ fn shed(section: &Section<'_>) -> Option<Shed> {
     Some(Shed {
         types: types?.value.into_iter().map(|t| t.value).collect(),
         after_ms: after_ms?,
+    })
+}
+
+/// Whose its messages are.
+fn tenants(section: &Section<'_>) -> Option<Tenants> {
+    let section = section.section("tenants")?;
+    let attribute = section.text("attribute");
+    if attribute.is_none() && !section.has("attribute") {
+        section.missing("attribute", "the extension attribute that names the tenant");
+    }
+    let groups = section.whole("groups").unwrap_or(TENANT_GROUPS_DEFAULT);
+    section.finish();
+    Some(Tenants {
+        attribute: attribute?.value,
+        groups,
     })
 }
 

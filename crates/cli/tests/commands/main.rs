@@ -11,6 +11,7 @@ mod common;
 mod corrections;
 mod daemon;
 mod doctor;
+mod first_use;
 mod operate;
 mod overload;
 mod pooler;

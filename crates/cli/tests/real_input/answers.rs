@@ -191,7 +191,7 @@ on_both_stores! {
             assert_eq!(counts, expected, "{subscription}");
             assert_eq!(subscription["waiting"], 0, "{subscription}");
         }
-        let revealed = place.run(&["operation", "show", "422", "--reveal", "--json"]).ended(0);
+        let revealed = place.run(&["operation", "show", "422", "--reveal", "--why", "a test", "--json"]).ended(0);
         assert!(revealed.out.contains("no such address"), "{revealed:#?}");
         assert_eq!(daemon.stop(), 0);
     }

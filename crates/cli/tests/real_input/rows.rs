@@ -120,7 +120,15 @@ async fn the_ledger_keeps_one_effect_of_a_python_service() {
         "{state}"
     );
     assert_eq!(state.get("result"), None, "withheld");
-    let args = ["operation", "show", "psql-1", "--json", "--reveal"];
+    let args = [
+        "operation",
+        "show",
+        "psql-1",
+        "--json",
+        "--reveal",
+        "--why",
+        "a test",
+    ];
     let shown = place.run(&args).ended(0).json();
     let result = &shown["messages"][0]["subscriptions"]["hook"]["result"];
     assert_eq!(result, "{\"shipment\": \"s-1\"}");

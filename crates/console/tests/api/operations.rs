@@ -1,7 +1,9 @@
 //! Asking how far an operation has come.
 
 use onceward_console::{Access, Scope};
-use onceward_core::store::{Begin, Declared, Effects, End, Schema, Settle, Start};
+use onceward_core::store::{
+    Begin, Declared, Effects, End, HistoryQuery, Operate, Schema, Settle, Start,
+};
 use onceward_core::{Ending, Identity, LedgerEntry, LedgerKey};
 
 use crate::client::{get, structured};
@@ -119,8 +121,32 @@ async fn results_need_the_right_and_the_wish() {
     }
     let denied = ask("?reveal=true", READ).send(server.address).await;
     assert_eq!(denied.problem(403, "OW2011")["scope"], "reveal");
-    let shown = ask("?reveal=true", REVEAL).send(server.address).await;
+    let without = ask("?reveal=true", REVEAL).send(server.address).await;
+    without.problem(422, "OW2041");
+    let why = "?reveal=true&why=the%20bank%20asks";
+    let shown = ask(why, REVEAL).send(server.address).await;
     assert!(shown.body.contains("secret-992"), "{}", shown.body);
+    let query = HistoryQuery::default();
+    let history = server.store.history(query).await.unwrap();
+    let told: Vec<_> = history
+        .iter()
+        .map(|entry| {
+            (
+                entry.action.as_str(),
+                entry.who.as_str(),
+                entry.why.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("reveal-refused", "desk", None),
+            ("reveal", "lead", Some("the bank asks")),
+        ]
+    );
+    assert_eq!(history[1].subscription, "fulfilment");
+    assert!(history[1].after.contains("checkout/284"), "{history:?}");
     for bad in ["?reveal=yes", "?revel=true"] {
         ask(bad, REVEAL)
             .send(server.address)

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use onceward_console::{
     BoxFuture, Console, Gate, GateError, NotReady, Outcome, Refusal, Submission,
 };
-use onceward_core::store::{MessageStatus, StoreError, StoreErrorKind};
+use onceward_core::store::{MessageStatus, RevealOperation, StoreError, StoreErrorKind};
 
 use crate::client::{Request, batch, get, post, structured};
 use crate::server::{Server, serve};
@@ -179,6 +179,13 @@ impl Gate for Troubled {
     }
 
     fn operation<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<MessageStatus>, GateError>> {
+        Box::pin(async { Err(error(StoreErrorKind::Unavailable).into()) })
+    }
+
+    fn reveal_operation<'a>(
+        &'a self,
+        _: RevealOperation<'a>,
+    ) -> BoxFuture<'a, Result<(), GateError>> {
         Box::pin(async { Err(error(StoreErrorKind::Unavailable).into()) })
     }
 

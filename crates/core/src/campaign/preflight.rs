@@ -34,6 +34,8 @@ pub enum Finding {
     Overtaken,
     /// The ledger has it as done: its result counts, nothing will happen.
     DoneAlready,
+    /// It was delivered, which no ledger records: it is delivered again, with the same id.
+    DeliveredAgain,
 }
 
 /// What follows from a finding.
@@ -49,7 +51,7 @@ pub enum Weight {
 
 impl Finding {
     /// All of them, the weightiest first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::TypeNotTaken,
         Self::InCampaign,
         Self::InFlight,
@@ -61,6 +63,7 @@ impl Finding {
         Self::NotDone,
         Self::Overtaken,
         Self::DoneAlready,
+        Self::DeliveredAgain,
     ];
 
     /// The name used in tables, JSON and commands.
@@ -78,6 +81,7 @@ impl Finding {
             Self::NotDone => "not-done",
             Self::Overtaken => "overtaken",
             Self::DoneAlready => "done-already",
+            Self::DeliveredAgain => "delivered-again",
         }
     }
 
@@ -101,7 +105,10 @@ impl Finding {
             Self::Forgotten => "older than the ledger's memory and unknown there",
             Self::NotDone => "the ledger does not have it: its effect would be the first",
             Self::Overtaken => "a later message of its key is done",
-            Self::DoneAlready => "the ledger has it as done",
+            Self::DoneAlready => "the ledger has it as done: nothing will happen",
+            Self::DeliveredAgain => {
+                "what was delivered is in no ledger: it is delivered again, with the same id"
+            }
         }
     }
 
@@ -116,7 +123,7 @@ impl Finding {
             | Self::NeverTwice
             | Self::Gone => Weight::Refuses,
             Self::GivenUp | Self::Forgotten | Self::NotDone | Self::Overtaken => Weight::Asks,
-            Self::DoneAlready => Weight::Tells,
+            Self::DoneAlready | Self::DeliveredAgain => Weight::Tells,
         }
     }
 
@@ -185,6 +192,7 @@ pub fn preflight(
     let is_unknown = is_guarded && !facts.is_case && !facts.is_known;
     let is_old = facts.age_ms > memory_ms;
     let is_known = is_guarded && facts.is_known;
+    let is_redelivered = kind == CampaignKind::Resend && !has_ledger && !facts.is_case;
     let is_overtaken = terms.order == Order::Key && facts.is_overtaken;
     let found = [
         (Finding::TypeNotTaken, !facts.is_type_taken),
@@ -199,6 +207,8 @@ pub fn preflight(
         // What is done has no effect any more, whatever came later.
         (Finding::Overtaken, is_overtaken && !is_known),
         (Finding::DoneAlready, is_known),
+        // Rejections are in the ledger even there.
+        (Finding::DeliveredAgain, is_redelivered && !facts.is_known),
     ];
     let mut found = found.into_iter().filter(|(_, is_so)| *is_so);
     let first = found.clone().next().map(|(finding, _)| finding);

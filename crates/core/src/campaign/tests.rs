@@ -284,6 +284,36 @@ fn the_weightiest_finding_counts() {
 }
 
 #[test]
+fn what_no_ledger_records_is_told_to_be_delivered_again() {
+    let terms = Terms {
+        semantics: Semantics::AtLeastOnce,
+        ..Terms::default()
+    };
+    let row = Facts {
+        is_type_taken: true,
+        is_there: true,
+        ..Facts::default()
+    };
+    let of = |kind, facts: Facts| {
+        let verdict = preflight(kind, &terms, 1, &facts, &[]);
+        (verdict.finding, verdict.goes_out)
+    };
+    let resend = |facts| of(CampaignKind::Resend, facts);
+    assert_eq!(resend(row), (Some(Finding::DeliveredAgain), true));
+    let case = Facts {
+        is_case: true,
+        ..row
+    };
+    assert_eq!(resend(case), (None, true), "it was not delivered");
+    let rejected = Facts {
+        is_known: true,
+        ..row
+    };
+    assert_eq!(resend(rejected), (None, true));
+    assert_eq!(of(CampaignKind::Rerun, row), (None, true), "it is meant");
+}
+
+#[test]
 fn accepting_one_finding_accepts_no_other() {
     let both = Facts {
         is_type_taken: true,

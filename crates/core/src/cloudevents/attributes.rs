@@ -24,6 +24,11 @@ const FIELDS: [&str; 12] = [
     "recordedtime",
 ];
 
+/// Whether an attribute is a field of the message, and never among its other attributes.
+pub(crate) fn is_field(name: &str) -> bool {
+    FIELDS.contains(&name)
+}
+
 /// The attributes of one event on its way in.
 pub(super) struct Incoming {
     layout: Layout,
@@ -239,7 +244,7 @@ pub(super) fn outgoing(
     }
     for (name, value) in &envelope.attributes {
         check_name(layout, name)?;
-        if FIELDS.contains(&name.as_str()) || (name == "sequence" && sequence.is_some()) {
+        if is_field(name) || (name == "sequence" && sequence.is_some()) {
             let message = "is a field of the message and cannot be among its other attributes";
             return Err(layout.fault(FaultKind::Duplicate, name, message));
         }

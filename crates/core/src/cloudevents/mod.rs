@@ -42,6 +42,7 @@ mod fault;
 mod percent;
 mod structured;
 
+pub(crate) use attributes::is_field;
 pub use binary::{BinaryEvent, from_binary, to_binary};
 pub use data::NESTING_MAX;
 pub use fault::{EventFault, FaultKind, Place};

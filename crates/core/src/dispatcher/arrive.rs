@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Command, Dispatcher, PAGE_ROWS, Phase, Tracked};
+use super::{Command, Dispatcher, Phase, Tracked};
 use crate::envelope::Row;
 use crate::lane::lane_of;
-use crate::position::Position;
+use crate::position::{Position, Snapshot};
 use crate::retry::Spent;
 
 impl Dispatcher {
@@ -20,27 +20,43 @@ impl Dispatcher {
             return;
         };
         feed.is_reading = false;
-        let moved = feed.read_to != next;
+        let group = feed.group;
+        let mut next = next;
         let mut parked = Vec::new();
+        let mut handled_to = None;
         for row in rows {
+            let seq = row.seq;
             let lane_number = lane_of(row.slot, self.lane_count);
-            let Some(lane) = self.lanes.get(&lane_number) else {
-                continue;
-            };
-            let is_wanted = lane.feed == feed_id
-                && lane.cap.is_none()
-                && self.types.contains(&row.envelope.message_type)
-                && lane.not_before.is_none_or(|t| row.recorded_at >= t);
+            let lane = self.lanes.get(&lane_number);
+            let is_wanted = lane.is_some_and(|lane| {
+                lane.feeds[group] == feed_id
+                    && lane.cap.is_none()
+                    && self.groups.of(&row) == Some(group)
+                    && lane.not_before.is_none_or(|t| row.recorded_at >= t)
+            });
+            if is_wanted && self.is_full(group) {
+                // The rest of the page is read again when there is room.
+                let Some(seq) = handled_to else { return };
+                next = from.reach(&tick_end(&next).clone(), seq);
+                break;
+            }
+            handled_to = Some(seq);
             if is_wanted {
                 self.arrive(feed_id, lane_number, row, &mut parked);
             }
         }
         if let Some(feed) = self.feeds.get_mut(&feed_id) {
+            self.is_dirty |= feed.read_to != next;
             feed.close_page(from, next);
         }
-        self.is_dirty |= moved;
         self.store_held(parked);
         self.wake_awaiting_keys();
+    }
+
+    /// Whether a group that shares its window with others has its part of it. One that is alone
+    /// takes a page that it has asked for whole.
+    fn is_full(&self, group: usize) -> bool {
+        self.groups.count() > 1 && (self.rows.free(group) == 0 || self.bytes.free(group) == 0)
     }
 
     /// Puts a row that was read into its place.
@@ -50,11 +66,15 @@ impl Dispatcher {
         let Some(feed) = self.feeds.get_mut(&feed_id) else {
             return;
         };
+        let group = feed.group;
         let number = feed.push(row.seq, lane, token);
         let name = self.key_name(&row);
-        let is_crowded = self.tracked.len() >= self.window_rows / 2;
+        let used = self.rows.used(group);
+        let is_crowded = used >= (used + self.rows.free(group)) / 2;
         let key_share = self.key_share;
+        let tenant = self.tenant_of(&row);
         let key = self.key_mut(&name, row.slot, lane);
+        let is_conflict = !key.is_of(group, tenant);
         let must_park =
             key.is_held() && !key.awaits(&row) || (is_crowded && key.queue.len() >= key_share);
         let phase = if must_park {
@@ -77,6 +97,7 @@ impl Dispatcher {
                 place: Some((feed_id, number)),
                 key: Arc::clone(&name),
                 lane,
+                group,
                 row,
                 spent: Spent::default(),
                 failure: None,
@@ -85,6 +106,7 @@ impl Dispatcher {
                 is_suspect: false,
                 must_probe: false,
                 is_released: false,
+                is_conflict,
                 generation: 0,
                 started_at_look: 0,
                 phase,
@@ -110,7 +132,7 @@ impl Dispatcher {
 
     /// Feeds that have come to the same place become one.
     pub(super) fn merge_feeds(&mut self) {
-        if self.feeds.len() < 2 {
+        if self.feeds.len() <= self.groups.count() {
             return;
         }
         let ids: Vec<u32> = self.feeds.keys().copied().collect();
@@ -122,29 +144,35 @@ impl Dispatcher {
                 continue;
             }
             let into = self.feeds.iter().find(|(other, f)| {
-                **other != id && f.read_to == feed.read_to && f.done_to() == feed.done_to()
+                **other != id
+                    && f.group == feed.group
+                    && f.read_to == feed.read_to
+                    && f.done_to() == feed.done_to()
             });
+            let group = feed.group;
             let Some(into) = into.map(|(other, _)| *other) else {
                 continue;
             };
-            for lane in self.lanes.values_mut().filter(|l| l.feed == id) {
-                lane.feed = into;
+            for lane in self.lanes.values_mut() {
+                if lane.feeds[group] == id {
+                    lane.feeds[group] = into;
+                }
             }
             self.feeds.remove(&id);
         }
     }
 
     pub(super) fn read_on(&mut self) {
-        let page_rows = PAGE_ROWS as usize;
         let is_paused = self.pacing.paused_until_ms(self.now_ms).is_some();
         for (id, feed) in &mut self.feeds {
+            let group = feed.group;
             let is_served = self
                 .lanes
                 .values()
-                .any(|l| l.feed == *id && l.cap.is_none());
-            let has_room = self.tracked.len() + page_rows <= self.window_rows
-                && self.tracked_bytes < self.window_bytes
-                && feed.span() < 4 * self.window_rows;
+                .any(|l| l.feeds[group] == *id && l.cap.is_none());
+            let has_room = self.rows.free(group) >= self.rows_for_a_read
+                && self.bytes.free(group) > 0
+                && feed.span() < 4 * self.rows.most();
             if is_served && has_room && !feed.is_reading && !is_paused {
                 feed.is_reading = true;
                 self.out.push(Command::Read {
@@ -153,5 +181,13 @@ impl Dispatcher {
                 });
             }
         }
+    }
+}
+
+/// The snapshot that ends the tick of a page that goes up to here.
+fn tick_end(next: &Position) -> &Snapshot {
+    match &next.within {
+        Some(within) => &within.until,
+        None => &next.after,
     }
 }

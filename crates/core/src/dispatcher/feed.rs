@@ -30,6 +30,8 @@ struct Mark {
 /// Rows in reading order with the position that their completion allows.
 #[derive(Clone, Debug)]
 pub(super) struct Feed {
+    /// Whose messages it takes.
+    pub(super) group: usize,
     /// Where the next read starts.
     pub(super) read_to: Position,
     /// A read is under way.
@@ -41,8 +43,9 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    pub(super) fn new(position: Position) -> Self {
+    pub(super) fn new(group: usize, position: Position) -> Self {
         Self {
+            group,
             read_to: position.clone(),
             is_reading: false,
             done_to: position,
@@ -200,7 +203,7 @@ mod tests {
 
     fn feed_of(seqs: &[(u64, u16)]) -> Feed {
         let start = Position::origin(1);
-        let mut feed = Feed::new(start.clone());
+        let mut feed = Feed::new(0, start.clone());
         for (i, (seq, lane)) in seqs.iter().enumerate() {
             feed.push(*seq, *lane, i as u64);
         }

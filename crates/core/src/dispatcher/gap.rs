@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::key::{Due, Key, LOAD_ROWS};
+use super::key::{Due, Key};
 use super::{Dispatcher, Tracked};
 use crate::envelope::Row;
 use crate::store::{Deferral, DeferralKind, DeferredRow};
@@ -142,7 +142,7 @@ impl Dispatcher {
     pub(super) fn versions_loaded(&mut self, name: &Arc<str>, mut rows: Vec<DeferredRow>) {
         rows.sort_by_key(|row| row.row.envelope.aggregate_version);
         let now_ms = self.now_ms;
-        let mut found = match rows.len() < LOAD_ROWS as usize {
+        let mut found = match rows.len() < self.load_rows as usize {
             true => Earlier::None,
             false => Earlier::Unknown,
         };

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::gap::{Gap, in_order_of_versions};
+use super::turn::Origin;
 use super::{Command, Dispatcher, Phase, Tracked};
+use crate::envelope::Row;
 use crate::failure::Class;
 use crate::store::{DeferralKind, DeferredRow};
 
@@ -13,6 +15,15 @@ use crate::store::{DeferralKind, DeferredRow};
 pub(super) const LOAD_ROWS: u32 = 64;
 /// Keys loaded at the same time.
 const LOADS_MAX: usize = 16;
+
+/// The queue in which a key waits to be loaded: its group's, or the last one as long as nobody has
+/// seen a message of it.
+fn place_to_load(key: &Key, groups: usize) -> usize {
+    match groups {
+        1 => 0,
+        _ => key.group.unwrap_or(groups),
+    }
+}
 
 /// When a key's first deferred message may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +48,10 @@ impl Due {
 pub(super) struct Key {
     pub(super) slot: u16,
     pub(super) lane: u16,
+    /// The group that its messages are of, where one of them was seen.
+    pub(super) group: Option<usize>,
+    /// Whose they are, where tenants are told apart.
+    pub(super) tenant: Option<Arc<str>>,
     /// Messages in memory that wait for their turn, in order.
     pub(super) queue: VecDeque<u64>,
     pub(super) is_running: bool,
@@ -77,6 +92,20 @@ impl Key {
         self.stored > 0 || self.is_case_held || self.is_to_reload
     }
 
+    /// Takes in a message of a group: whether that is the key's. Behind messages that nobody has
+    /// seen yet it does not say whose the key is.
+    pub(super) fn is_of(&mut self, group: usize, tenant: Option<Arc<str>>) -> bool {
+        match self.group {
+            Some(own) => own == group,
+            None if self.is_held() => true,
+            None => {
+                self.group = Some(group);
+                self.tenant = tenant;
+                true
+            }
+        }
+    }
+
     fn is_gone(&self) -> bool {
         self.queue.is_empty()
             && !self.is_running
@@ -97,6 +126,8 @@ impl Dispatcher {
         self.keys.entry(Arc::clone(name)).or_insert_with(|| Key {
             slot,
             lane,
+            group: None,
+            tenant: None,
             queue: VecDeque::new(),
             is_running: false,
             stored: 0,
@@ -133,9 +164,14 @@ impl Dispatcher {
                 let first = key.queue.front().and_then(|token| self.tracked.get(token));
                 // As long as a suspect is there, everything goes one by one: it is not to queue.
                 if first.is_some_and(|first| first.is_suspect) {
-                    self.ready.push_front(Arc::clone(name));
+                    self.turns.push_first(Arc::clone(name));
                 } else {
-                    self.ready.push_back(Arc::clone(name));
+                    let origin = match first.is_some_and(|first| first.is_from_store) {
+                        true => Origin::Again,
+                        false => Origin::Fresh,
+                    };
+                    let (group, tenant) = (key.group.unwrap_or(0), key.tenant.as_ref());
+                    self.turns.push(group, origin, Arc::clone(name), tenant);
                 }
             }
         } else if key.is_case_held || key.awaits_read {
@@ -144,7 +180,8 @@ impl Dispatcher {
                 _ if key.is_to_load => {}
                 _ if key.due == Due::Now || key.gap.is_to_look() => {
                     key.is_to_load = true;
-                    self.to_load.push_back(Arc::clone(name));
+                    let from = place_to_load(key, self.groups.count());
+                    self.to_load[from].push_back(Arc::clone(name));
                 }
                 Due::At(at_ms) if key.waits_for_ms != Some(at_ms) => {
                     key.waits_for_ms = Some(at_ms);
@@ -157,49 +194,72 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the window has room for another key. A part of it is theirs, so that neither they
-    /// nor what is read can keep the other out.
-    pub(super) fn has_room_to_load(&self) -> bool {
-        let loaded = self.from_store + (self.loading + 1) * LOAD_ROWS as usize;
-        loaded <= self.window_rows / 4 && self.tracked_bytes < self.window_bytes
+    /// Whether a group's part of the window has room for another key; or where the group is not
+    /// known yet, whether any has.
+    pub(super) fn has_room_to_load(&self, from: usize) -> bool {
+        let under_way = self.loads.values().filter(|of| **of == from).count();
+        let wanted = (under_way + 1) * self.load_rows as usize;
+        if from == self.groups.count() {
+            return (0..from).any(|group| self.has_room_for(group, wanted));
+        }
+        self.has_room_for(from, wanted)
+    }
+
+    /// Whether a group may have so many messages more that were loaded.
+    fn has_room_for(&self, group: usize, rows: usize) -> bool {
+        rows <= self.from_store.free(group)
+            && self.from_store_bytes.free(group) > 0
+            && self.bytes.free(group) > 0
     }
 
     /// Loads keys that are due, as many as there is room for: after an outage there may be any
-    /// number of them.
+    /// number of them. Groups take turns.
     pub(super) fn load_on(&mut self) {
-        while self.loading < LOADS_MAX && self.has_room_to_load() {
-            let Some(name) = self.to_load.pop_front() else {
-                return;
-            };
-            let Some(key) = self.keys.get_mut(&name) else {
-                continue;
-            };
-            key.is_to_load = false;
-            let is_releasing = self.lanes.get(&key.lane).is_none_or(|l| l.cap.is_some());
-            let is_busy =
-                is_releasing || key.is_running || key.storing > 0 || key.loading.is_some();
-            let is_due = key.due == Due::Now || key.gap.is_to_look();
-            let has_reason = key.stored > 0 && is_due && key.queue.is_empty();
-            if is_busy || !has_reason || key.is_case_held || key.awaits_read {
+        let places = self.to_load.len();
+        let mut passed_over = 0;
+        while self.loads.len() < LOADS_MAX && passed_over < places {
+            let from = self.loads_next % places;
+            self.loads_next = (from + 1) % places;
+            if self.to_load[from].is_empty() || !self.has_room_to_load(from) {
+                passed_over += 1;
                 continue;
             }
-            self.last_load += 1;
-            key.loading = Some(self.last_load);
-            let versions_to = key.versions_to();
-            key.loads_versions = versions_to.is_some();
-            if matches!(key.gap, Gap::Moved) {
-                key.gap = Gap::None;
+            passed_over = 0;
+            if let Some(name) = self.to_load[from].pop_front() {
+                self.load(from, &name);
             }
-            self.loading += 1;
-            self.out.push(Command::Load {
-                load: self.last_load,
-                key: name.to_string(),
-                slot: key.slot,
-                after_seq: if key.loads_versions { 0 } else { key.loaded_to },
-                versions_to,
-                rows_max: LOAD_ROWS,
-            });
         }
+    }
+
+    /// Loads a key, if there is a reason still.
+    fn load(&mut self, from: usize, name: &Arc<str>) {
+        let Some(key) = self.keys.get_mut(name) else {
+            return;
+        };
+        key.is_to_load = false;
+        let is_releasing = self.lanes.get(&key.lane).is_none_or(|l| l.cap.is_some());
+        let is_busy = is_releasing || key.is_running || key.storing > 0 || key.loading.is_some();
+        let is_due = key.due == Due::Now || key.gap.is_to_look();
+        let has_reason = key.stored > 0 && is_due && key.queue.is_empty();
+        if is_busy || !has_reason || key.is_case_held || key.awaits_read {
+            return;
+        }
+        self.last_load += 1;
+        key.loading = Some(self.last_load);
+        let versions_to = key.versions_to();
+        key.loads_versions = versions_to.is_some();
+        if matches!(key.gap, Gap::Moved) {
+            key.gap = Gap::None;
+        }
+        self.loads.insert(self.last_load, from);
+        self.out.push(Command::Load {
+            load: self.last_load,
+            key: name.to_string(),
+            slot: key.slot,
+            after_seq: if key.loads_versions { 0 } else { key.loaded_to },
+            versions_to,
+            rows_max: self.load_rows,
+        });
     }
 
     pub(super) fn wake_due_keys(&mut self) {
@@ -225,7 +285,7 @@ impl Dispatcher {
     }
 
     pub(super) fn loaded(&mut self, load: u64, name: &str, rows: Vec<DeferredRow>) {
-        self.loading = self.loading.saturating_sub(1);
+        self.loads.remove(&load);
         // An answer from before a handover says nothing about the key of today.
         let Some((name, _)) = self
             .keys
@@ -252,12 +312,15 @@ impl Dispatcher {
             self.key_changed(&name);
             return;
         }
+        if !self.can_take_in(&name, &rows) {
+            return;
+        }
         if self.keys.get(&name).is_some_and(|key| key.loads_versions) {
             self.versions_loaded(&name, rows);
             return;
         }
         let now_ms = self.now_ms;
-        let is_all = rows.len() < LOAD_ROWS as usize;
+        let is_all = rows.len() < self.load_rows as usize;
         let mut not_due = false;
         let mut rows = in_order_of_versions(rows).into_iter();
         let (mut admitted_seq, mut left_seq) = (None, None);
@@ -299,6 +362,39 @@ impl Dispatcher {
         self.key_changed(&name);
     }
 
+    /// Whether what was loaded has a place. It may be the first that says whose a key is: where that
+    /// group has no room, the key waits for its turn there.
+    fn can_take_in(&mut self, name: &Arc<str>, rows: &[DeferredRow]) -> bool {
+        let Some(first) = rows.first().map(|loaded| &loaded.row) else {
+            return true;
+        };
+        let (group, tenant) = (self.group_of(first), self.tenant_of(first));
+        let Some(key) = self.keys.get_mut(name).filter(|key| key.group.is_none()) else {
+            return true;
+        };
+        key.group = Some(group);
+        key.tenant = tenant;
+        if self.groups.count() == 1 || self.has_room_for(group, rows.len()) {
+            return true;
+        }
+        if let Some(key) = self.keys.get_mut(name) {
+            key.loading = None;
+            self.key_changed(name);
+        }
+        false
+    }
+
+    /// The group of a message, which may be of a type that is not taken any more.
+    pub(super) fn group_of(&self, row: &Row) -> usize {
+        self.groups.of(row).unwrap_or(0)
+    }
+
+    /// The tenant of a message, where tenants are told apart.
+    pub(super) fn tenant_of(&self, row: &Row) -> Option<Arc<str>> {
+        let tenants = self.groups.tenants()?;
+        Some(Arc::from(tenants.of(&row.envelope.attributes)))
+    }
+
     /// After a takeover the log is read again from the position on. A message stored beyond it may
     /// follow others of its key that were not: it waits until reading has come past it.
     pub(super) fn has_been_read(&self, name: &Arc<str>, row: &DeferredRow) -> bool {
@@ -306,7 +402,7 @@ impl Dispatcher {
             .keys
             .get(name)
             .and_then(|key| self.lanes.get(&key.lane));
-        let feed = lane.and_then(|lane| self.feeds.get(&lane.feed));
+        let feed = lane.and_then(|lane| self.feeds.get(&lane.feeds[self.group_of(&row.row)]));
         feed.is_none_or(|feed| feed.read_to.is_past(row.row.xid, row.row.seq))
     }
 
@@ -324,9 +420,16 @@ impl Dispatcher {
     pub(super) fn admit(&mut self, name: &Arc<str>, loaded: DeferredRow) {
         let token = self.next_token;
         self.next_token += 1;
+        let (group, tenant) = (self.group_of(&loaded.row), self.tenant_of(&loaded.row));
         let Some(key) = self.keys.get_mut(name) else {
             return;
         };
+        if key.group.is_none() {
+            key.group = Some(group);
+            key.tenant = tenant;
+        }
+        // Whoever releases one says that it goes, whosever the key is.
+        let is_conflict = key.group != Some(group) && !loaded.is_released();
         key.stored = key.stored.saturating_sub(1);
         key.queue.push_back(token);
         let lane = key.lane;
@@ -336,6 +439,8 @@ impl Dispatcher {
                 place: None,
                 key: Arc::clone(name),
                 lane,
+                group,
+                is_conflict,
                 must_probe: loaded.kind == DeferralKind::Running
                     || loaded.spent.deaths > 0
                     || loaded.is_released() && loaded.generation == 0

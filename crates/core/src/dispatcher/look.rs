@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::gap::Gap;
 use super::key::{Due, Key};
-use super::{Command, Dispatcher, Pace, Ruling};
+use super::{Command, Dispatcher, Ruling};
 use crate::store::{HeldCase, HeldKey};
 
 impl Key {
@@ -48,14 +48,10 @@ impl Dispatcher {
     pub(super) fn acted(&mut self, ruling: Ruling) {
         self.is_paused = ruling.is_paused;
         self.pacing.limit(ruling.concurrency_max);
-        // What a person was waited for may be done: the next try finds out.
-        if std::mem::take(&mut self.awaits_person) {
-            let at_once = Pace {
-                pause_ms: Some(0),
-                ..Pace::default()
-            };
-            self.pacing.set(self.now_ms, at_once);
-        }
+        let (now_ms, lanes) = (self.now_ms, self.lane_count);
+        self.pacing.limit_rate(now_ms, ruling.rate, lanes);
+        // The next try finds out.
+        self.pacing.person_acted();
         for lane in self.lanes.values_mut() {
             lane.must_look = true;
         }

@@ -415,8 +415,8 @@ fn what_is_released_while_its_key_is_loaded_is_not_forgotten() {
         };
         model.defer(&retry, 0);
         let all = Snapshot::serial(2);
-        for position in model.positions.values_mut() {
-            *position = Position::at(1, all.clone());
+        for stand in model.stands.values_mut() {
+            *stand = Position::at(1, all.clone()).into();
         }
     });
     let loads = desk.process.underway.iter();
@@ -474,7 +474,7 @@ fn in_a_pause_nothing_is_started_and_what_runs_ends() {
     assert!(
         spans
             .iter()
-            .any(|span| span.position.is_past(running, running)),
+            .any(|span| span.stand.position.is_past(running, running)),
         "positions go on: {spans:?}"
     );
     desk.operators_act();
@@ -512,5 +512,6 @@ const fn ruling(is_paused: bool) -> Ruling {
     Ruling {
         is_paused,
         concurrency_max: None,
+        rate: None,
     }
 }

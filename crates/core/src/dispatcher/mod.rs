@@ -13,13 +13,16 @@ mod gap;
 mod key;
 mod look;
 mod pace;
+mod probe;
 mod protocol;
 mod release;
+mod room;
 mod run;
+mod turn;
 
 use std::cmp::Reverse;
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
@@ -27,14 +30,18 @@ use crate::coalesce::BatchSize;
 use crate::contract::{Order, Semantics, SubscriptionContract};
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
+use crate::group::{Grouping, Groups};
 use crate::merge::Merge;
 use crate::position::Position;
 use crate::retry::Spent;
+use crate::stand::Stand;
 use crate::store::{Deferral, DeferralKind, HeldCase, HeldKey, Span, TakenLane};
 
 use feed::Feed;
-use key::{Due, Key};
+use key::{Due, Key, LOAD_ROWS};
 use pace::Pacing;
+use room::Room;
+use turn::{Start, Turns};
 
 pub use blocked::Blocked;
 pub use pace::Pace;
@@ -70,6 +77,7 @@ struct Tracked {
     place: Option<(u32, u64)>,
     key: Arc<str>,
     lane: u16,
+    group: usize,
     row: Arc<Row>,
     spent: Spent,
     failure: Option<FailureRecord>,
@@ -78,6 +86,8 @@ struct Tracked {
     is_suspect: bool,
     must_probe: bool,
     is_released: bool,
+    /// Its key is one of another group.
+    is_conflict: bool,
     generation: u32,
     /// The last look-up that had begun when it started.
     started_at_look: u64,
@@ -93,7 +103,7 @@ struct Tracked {
 impl Tracked {
     /// As [`Work::is_untried`].
     fn is_untried(&self) -> bool {
-        let is_marked = self.is_suspect || self.must_probe || self.is_released;
+        let is_marked = self.is_suspect || self.must_probe || self.is_released || self.is_conflict;
         !is_marked && self.generation == 0 && self.failure.is_none() && self.spent.is_unused()
     }
 }
@@ -101,10 +111,11 @@ impl Tracked {
 #[derive(Clone, Debug)]
 struct Lane {
     epoch: u64,
-    feed: u32,
+    /// One for each group.
+    feeds: Vec<u32>,
     not_before: Option<crate::Timestamp>,
-    /// Set while it is being handed back: where reading had come.
-    cap: Option<(u64, Position)>,
+    /// Set while it is being handed back: where reading had come, for each group.
+    cap: Option<Vec<(u64, Position)>>,
     /// Messages running or being stored.
     busy: u32,
     /// It is to be looked up again.
@@ -116,39 +127,49 @@ struct Lane {
 /// The dispatcher of one subscription.
 #[derive(Debug)]
 pub struct Dispatcher {
-    types: BTreeSet<String>,
+    groups: Groups,
     order: Order,
     merge: Merge,
     lane_count: u16,
     pacing: Pacing,
-    window_rows: usize,
-    window_bytes: usize,
+    /// Messages in memory, and their bytes.
+    rows: Room,
+    bytes: Room,
     key_share: usize,
     save_after_ms: u64,
-    size: BatchSize,
+    /// By group: how large its batches are.
+    sizes: Vec<BatchSize>,
+    /// Rows that a group must have room for before it asks for a page.
+    rows_for_a_read: usize,
+    /// Rows asked for with one load.
+    load_rows: u32,
     now_ms: u64,
     lanes: BTreeMap<u16, Lane>,
     feeds: BTreeMap<u32, Feed>,
     next_feed: u32,
     keys: Map<Arc<str>, Key>,
-    ready: VecDeque<Arc<str>>,
+    turns: Turns,
+    catch_up_share: f64,
     tracked: Map<u64, Tracked>,
-    tracked_bytes: usize,
     next_token: u64,
-    batches: BTreeMap<u64, Vec<u64>>,
+    batches: BTreeMap<u64, Start>,
     next_batch: u64,
     /// Keys to be loaded again when reading has gone on.
     awaiting_read: Vec<Arc<str>>,
     due: BinaryHeap<Reverse<(u64, Arc<str>)>>,
-    /// Keys that are due, to be loaded as there is room.
-    to_load: VecDeque<Arc<str>>,
-    /// Loads under way.
-    loading: usize,
+    /// Keys that are due, to be loaded as there is room: by group, and last those whose group is not
+    /// known yet.
+    to_load: Vec<VecDeque<Arc<str>>>,
+    /// With which of them to begin.
+    loads_next: usize,
+    /// Loads under way, with the place in `to_load` that each is from.
+    loads: BTreeMap<u64, usize>,
     last_load: u64,
-    /// Messages in memory that were loaded.
-    from_store: usize,
-    /// The pause is for a person to act.
-    awaits_person: bool,
+    /// Messages in memory that were loaded, and their bytes.
+    from_store: Room,
+    from_store_bytes: Room,
+    /// The next probe is rather one that failed before.
+    prefers_failed: bool,
     /// By an operator: nothing is started.
     is_paused: bool,
     last_look: u64,
@@ -169,38 +190,49 @@ impl Dispatcher {
     pub fn new(contract: &SubscriptionContract, batch_max: u32, now_ms: u64) -> Self {
         let concurrency = usize::from(contract.concurrency.max(1));
         let window_rows = contract.window_rows.max(2 * PAGE_ROWS) as usize;
-        Self {
-            types: contract.types.iter().cloned().collect(),
+        let grouping = Grouping {
+            tenants: contract.tenants.clone(),
+            ..Grouping::of_types(contract.types.iter().map(String::as_str))
+        };
+        let groups = Groups::new(&grouping);
+        let mut dispatcher = Self {
             order: contract.order,
             merge: contract.merge,
             lane_count: contract.lanes,
             pacing: Pacing::new(concurrency, now_ms),
-            window_rows,
-            window_bytes: usize::try_from(contract.window_bytes).unwrap_or(usize::MAX),
+            rows: Room::new(window_rows, 1),
+            bytes: Room::new(
+                usize::try_from(contract.window_bytes).unwrap_or(usize::MAX),
+                1,
+            ),
             key_share: (window_rows / (4 * concurrency)).max(8),
             save_after_ms: match contract.semantics {
                 Semantics::AtLeastOnce => SAVE_AFTER_AT_LEAST_ONCE_MS,
                 Semantics::AtMostOnce | Semantics::EffectOnce => SAVE_AFTER_MS,
             },
-            size: BatchSize::new(batch_max),
+            sizes: vec![BatchSize::new(batch_max)],
+            rows_for_a_read: PAGE_ROWS as usize,
+            load_rows: LOAD_ROWS,
             now_ms,
             lanes: BTreeMap::new(),
             feeds: BTreeMap::new(),
             next_feed: 0,
             keys: Map::default(),
-            ready: VecDeque::new(),
+            turns: Turns::new(&groups, contract.catch_up_share),
+            catch_up_share: contract.catch_up_share,
             tracked: Map::default(),
-            tracked_bytes: 0,
             next_token: 0,
             batches: BTreeMap::new(),
             next_batch: 0,
             awaiting_read: Vec::new(),
             due: BinaryHeap::new(),
-            to_load: VecDeque::new(),
-            loading: 0,
+            to_load: Vec::new(),
+            loads_next: 0,
+            loads: BTreeMap::new(),
             last_load: 0,
-            from_store: 0,
-            awaits_person: false,
+            from_store: Room::new(0, 1),
+            from_store_bytes: Room::new(0, 1),
+            prefers_failed: true,
             is_paused: false,
             last_look: 0,
             suspects_left: 0,
@@ -210,7 +242,39 @@ impl Dispatcher {
             saved_at_ms: now_ms,
             is_dirty: false,
             out: Vec::new(),
+            groups,
+        };
+        dispatcher.divide();
+        dispatcher
+    }
+
+    /// Divided by the classes of its types as well. To be said before the first event.
+    #[must_use]
+    pub fn grouped(mut self, grouping: &Grouping) -> Self {
+        self.groups = Groups::new(grouping);
+        self.divide();
+        self
+    }
+
+    /// Gives each group its part of everything.
+    fn divide(&mut self) {
+        let count = self.groups.count();
+        self.rows = Room::new(self.rows.total(), count);
+        self.bytes = Room::new(self.bytes.total(), count);
+        // A part of the window is theirs, so that neither they nor what is read can keep the other
+        // out.
+        self.from_store = Room::new(self.rows.total() / 4, count);
+        self.from_store_bytes = Room::new(self.bytes.total() / 4, count);
+        self.sizes = vec![self.sizes[0].clone(); count];
+        if count > 1 {
+            // Where the window is small, a part of a page is better than nothing.
+            self.rows_for_a_read = (self.rows.own() / 2).clamp(1, PAGE_ROWS as usize);
+            let load_rows = u32::try_from(self.from_store.own()).unwrap_or(LOAD_ROWS);
+            self.load_rows = load_rows.clamp(1, LOAD_ROWS);
         }
+        self.turns = Turns::new(&self.groups, self.catch_up_share);
+        // The group of a key is always known where there is one only.
+        self.to_load = vec![VecDeque::new(); count + 1];
     }
 
     /// Begins at this pace.
@@ -278,14 +342,19 @@ impl Dispatcher {
     pub fn deadline_ms(&self) -> Option<u64> {
         let due = self.due.peek().map(|Reverse((at, _))| *at);
         let resume = self.pacing.paused_until_ms(self.now_ms);
-        let more = match self.ready.is_empty() {
+        let more = match self.turns.is_empty() {
             true => None,
             false => self.pacing.next_more_ms(self.now_ms, self.batches.len()),
         };
         // Without a lane there is no position to keep.
         let save = (self.is_dirty && !self.lanes.is_empty())
             .then(|| self.saved_at_ms + self.save_interval_ms());
-        [due, resume, save, more]
+        let start = match self.turns.is_empty() {
+            true => None,
+            // One that has come already is not what is waited for.
+            false => self.pacing.next_start_ms().filter(|ms| *ms > self.now_ms),
+        };
+        [due, resume, save, more, start]
             .into_iter()
             .flatten()
             .reduce(std::cmp::Ord::min)
@@ -315,22 +384,13 @@ impl Dispatcher {
     }
 
     fn lane_taken(&mut self, taken: &TakenLane, held: Vec<HeldKey>, cases: Vec<HeldCase>) {
-        let same = self
-            .feeds
-            .iter()
-            .find(|(_, f)| f.read_to == taken.position && f.is_quiet());
-        let feed = match same {
-            Some((feed, _)) => *feed,
-            None => {
-                let feed = self.next_feed;
-                self.next_feed += 1;
-                self.feeds.insert(feed, Feed::new(taken.position.clone()));
-                feed
-            }
-        };
+        let groups = 0..self.groups.count();
+        let feeds = groups
+            .map(|group| self.feed_at(group, &taken.stand))
+            .collect();
         let lane = Lane {
             epoch: taken.epoch,
-            feed,
+            feeds,
             not_before: taken.not_before,
             cap: None,
             busy: 0,
@@ -359,18 +419,42 @@ impl Dispatcher {
         self.is_dirty = true;
     }
 
+    /// A feed of a group that begins where a lane stands.
+    fn feed_at(&mut self, group: usize, stand: &Stand) -> u32 {
+        let position = stand.of(self.groups.name(group));
+        let same =
+            |feed: &Feed| feed.group == group && feed.read_to == *position && feed.is_quiet();
+        if let Some((feed, _)) = self.feeds.iter().find(|(_, feed)| same(feed)) {
+            return *feed;
+        }
+        let feed = self.next_feed;
+        self.next_feed += 1;
+        self.feeds.insert(feed, Feed::new(group, position.clone()));
+        feed
+    }
+
     fn track(&mut self, token: u64, tracked: Tracked) {
-        self.tracked_bytes += tracked.row.envelope.weight();
+        let weight = tracked.row.envelope.weight();
+        self.rows.take(tracked.group, 1);
+        self.bytes.take(tracked.group, weight);
+        if tracked.is_from_store {
+            self.from_store.take(tracked.group, 1);
+            self.from_store_bytes.take(tracked.group, weight);
+        }
         self.suspects_tracked += u32::from(tracked.is_suspect);
-        self.from_store += usize::from(tracked.is_from_store);
         self.tracked.insert(token, tracked);
     }
 
     fn untrack(&mut self, token: u64) -> Option<Tracked> {
         let tracked = self.tracked.remove(&token)?;
-        self.tracked_bytes -= tracked.row.envelope.weight();
+        let weight = tracked.row.envelope.weight();
+        self.rows.give_back(tracked.group, 1);
+        self.bytes.give_back(tracked.group, weight);
+        if tracked.is_from_store {
+            self.from_store.give_back(tracked.group, 1);
+            self.from_store_bytes.give_back(tracked.group, weight);
+        }
         self.suspects_tracked -= u32::from(tracked.is_suspect);
-        self.from_store -= usize::from(tracked.is_from_store);
         Some(tracked)
     }
 
@@ -425,32 +509,48 @@ impl Dispatcher {
         self.is_dirty = false;
     }
 
-    /// All lanes by position. A lane that is being handed back stands by itself: what its feed
-    /// reads for the others is none of its own any more.
+    /// All lanes by where they stand. A lane that is being handed back stands by itself: what its
+    /// feeds read for the others is none of its own any more.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
-        for (id, feed) in &self.feeds {
-            let lanes = self.lanes.iter().filter(|(_, l)| l.feed == *id);
-            let mut together = Span {
-                position: feed.done_to().clone(),
-                lanes: Vec::new(),
-            };
-            for (number, lane) in lanes {
-                let place = (*number, lane.epoch);
-                match &lane.cap {
-                    None => together.lanes.push(place),
-                    Some((cap, read_to)) => spans.push(Span {
-                        position: feed.lane_position(*number, *cap, read_to),
-                        lanes: vec![place],
-                    }),
-                }
+        let mut together: BTreeMap<&[u32], Vec<(u16, u64)>> = BTreeMap::new();
+        for (number, lane) in &self.lanes {
+            let place = (*number, lane.epoch);
+            if lane.cap.is_none() {
+                together.entry(&lane.feeds).or_default().push(place);
+                continue;
             }
-            if !together.lanes.is_empty() {
-                spans.push(together);
-            }
+            spans.extend(self.stand_of(*number, lane).map(|stand| Span {
+                stand,
+                lanes: vec![place],
+            }));
+        }
+        for (feeds, lanes) in together {
+            let feeds = feeds.iter().filter_map(|feed| self.feeds.get(feed));
+            let stand = self.stand(feeds.map(|feed| feed.done_to().clone()));
+            spans.extend(stand.map(|stand| Span { stand, lanes }));
         }
         spans
+    }
+
+    /// Where a lane that is being handed back stands.
+    fn stand_of(&self, number: u16, lane: &Lane) -> Option<Stand> {
+        let feeds = lane.feeds.iter().filter_map(|feed| self.feeds.get(feed));
+        let caps = lane.cap.as_ref()?;
+        let positions = feeds.zip(caps);
+        let positions =
+            positions.map(|(feed, (cap, read_to))| feed.lane_position(number, *cap, read_to));
+        self.stand(positions)
+    }
+
+    /// One position for each group.
+    fn stand(&self, mut positions: impl Iterator<Item = Position>) -> Option<Stand> {
+        if self.groups.count() == 1 {
+            return positions.next().map(Stand::from);
+        }
+        let names = self.groups.names().iter().map(String::as_str);
+        Stand::of_groups(names.zip(positions))
     }
 }
 
@@ -473,3 +573,7 @@ mod model;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "grouped_tests.rs"]
+mod grouped_tests;

@@ -64,23 +64,38 @@ pub(super) struct Model {
     pub(super) versions: Option<VersionPolicy>,
     /// Refused because their version was behind.
     pub(super) refused: BTreeSet<u64>,
-    pub(super) positions: BTreeMap<u16, Position>,
+    /// By what its messages are divided.
+    pub(super) grouping: Grouping,
+    /// By what they are once the next process has started.
+    pub(super) regroupings: Vec<Grouping>,
+    /// Rows that a process may have in memory, where they are fewer than usual.
+    pub(super) window: Option<usize>,
+    pub(super) stands: BTreeMap<u16, Stand>,
     pub(super) epochs: BTreeMap<u16, u64>,
     pub(super) runs: u64,
+    /// Refused because their key is one of another group.
+    pub(super) conflicts: BTreeSet<u64>,
 }
 
 impl Model {
     pub(super) fn new(keys: &[u8]) -> Self {
-        let rows = keys.iter().enumerate().map(|(i, key)| {
+        let rows = keys.iter().map(|key| (format!("k{key}"), "t", ""));
+        Self::of(rows, Grouping::of_types(["t"]))
+    }
+
+    /// Rows by key, type and tenant.
+    pub(super) fn of<'r>(
+        rows: impl IntoIterator<Item = (String, &'r str, &'r str)>,
+        grouping: Grouping,
+    ) -> Self {
+        let rows = rows.into_iter().enumerate().map(|(i, (name, of, tenant))| {
             let seq = i as u64 + 1;
-            let name = format!("k{key}");
-            let envelope = Envelope::new(
-                seq.to_string(),
-                "thing",
-                &name,
-                "t",
-                Payload::Json("1".into()),
-            );
+            let payload = Payload::Json("1".into());
+            let mut envelope = Envelope::new(seq.to_string(), "thing", &name, of, payload);
+            if !tenant.is_empty() {
+                let attribute = ("tenant".to_owned(), tenant.to_owned());
+                envelope.attributes.extend([attribute]);
+            }
             Arc::new(Row {
                 xid: seq,
                 seq,
@@ -104,9 +119,15 @@ impl Model {
             case_every: 40,
             versions: None,
             refused: BTreeSet::new(),
-            positions: (0..LANES).map(|lane| (lane, Position::origin(1))).collect(),
+            grouping,
+            regroupings: Vec::new(),
+            window: None,
+            stands: (0..LANES)
+                .map(|lane| (lane, Position::origin(1).into()))
+                .collect(),
             epochs: (0..LANES).map(|lane| (lane, 0)).collect(),
             runs: 0,
+            conflicts: BTreeSet::new(),
         }
     }
 
@@ -119,12 +140,15 @@ impl Model {
     }
 
     /// The rule that everything rests on.
-    pub(super) fn check_position(&self, lane: u16, position: &Position) {
+    pub(super) fn check_stand(&self, lane: u16, stand: &Stand) {
+        let groups = Groups::new(&self.grouping);
         for row in self.rows.iter().filter(|r| lane_of(r.slot, LANES) == lane) {
-            if position.is_past(row.xid, row.seq) {
+            let group = groups.of(row).map(|group| groups.name(group));
+            let own = group.map_or(&stand.position, |group| stand.of(group));
+            for position in [own, &stand.position] {
                 assert!(
-                    self.is_settled(row.seq),
-                    "the position of lane {lane} passed row {}, which is stored nowhere",
+                    self.is_settled(row.seq) || !position.is_past(row.xid, row.seq),
+                    "lane {lane} passed row {}, which is stored nowhere: {stand:?}",
                     row.seq
                 );
             }
@@ -219,7 +243,7 @@ impl Model {
         let taken = TakenLane {
             lane,
             epoch: *epoch,
-            position: self.positions[&lane].clone(),
+            stand: self.stands[&lane].clone(),
             is_suspect,
             not_before: None,
         };
@@ -272,6 +296,14 @@ impl Model {
                 fates.push((work.token, fate));
                 continue;
             }
+            if work.is_conflict {
+                self.deferred.remove(&seq);
+                self.cases.insert(seq);
+                self.conflicts.insert(seq);
+                let holds_key = false;
+                fates.push((work.token, Fate::Quarantined { holds_key }));
+                continue;
+            }
             self.runs += 1;
             let fate = self.attempt(work, chance, now_ms);
             if fate != Fate::Finished {
@@ -280,9 +312,13 @@ impl Model {
             blocked.ended(key, &work.row, &fate);
             fates.push((work.token, fate));
         }
+        let is_probe = chance.one_in(8);
         let pace = Pace {
             pause_ms: is_trouble.then_some(5),
-            ..Pace::default()
+            person_pause_ms: chance.one_in(40).then_some(20),
+            concurrency: (is_probe || chance.one_in(2)).then_some(if is_probe { 1 } else { 4 }),
+            more_after_ms: None,
+            is_probe,
         };
         Event::Finished {
             batch: batch.batch,
@@ -447,7 +483,20 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(now_ms: u64) -> Self {
-        let dispatcher = Dispatcher::new(&contract(), 8, now_ms);
+        Self::with(Dispatcher::new(&contract(), 8, now_ms).grouped(&Grouping::of_types(["t"])))
+    }
+
+    /// One that works on what a model has.
+    pub(super) fn on(model: &Model, now_ms: u64) -> Self {
+        let mut dispatcher = Dispatcher::new(&contract(), 8, now_ms).grouped(&model.grouping);
+        if let Some(window) = model.window.filter(|_| model.grouping.count() > 1) {
+            dispatcher.rows = Room::new(window, model.grouping.count());
+            dispatcher.divide();
+        }
+        Self::with(dispatcher)
+    }
+
+    pub(super) fn with(dispatcher: Dispatcher) -> Self {
         Self {
             dispatcher,
             underway: VecDeque::new(),
@@ -464,14 +513,14 @@ impl Process {
                     for span in spans {
                         for (lane, epoch) in span.lanes {
                             assert_eq!(model.epochs[&lane], epoch);
-                            model.check_position(lane, &span.position);
-                            model.positions.insert(lane, span.position.clone());
+                            model.check_stand(lane, &span.stand);
+                            model.stands.insert(lane, span.stand.clone());
                         }
                     }
                 }
                 Command::Released(lane) => {
-                    model.check_position(lane.lane, &lane.position);
-                    model.positions.insert(lane.lane, lane.position);
+                    model.check_stand(lane.lane, &lane.stand);
+                    model.stands.insert(lane.lane, lane.stand);
                     self.released.insert(lane.lane);
                 }
                 command => self.underway.push_back(command),

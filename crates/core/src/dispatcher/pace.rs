@@ -1,16 +1,23 @@
-//! How many batches may run at once, and whether any may start.
+//! How many batches may run at once, how many messages may start, and whether any may.
+
+use crate::rate::{Bucket, RateLimit};
 
 /// How fast to go on after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Pace {
-    /// Start nothing for this long: the store or a dependency is away, or a person has to act. 0
-    /// ends such a pause.
+    /// Start nothing for this long: the store or a dependency is away. 0 ends such a pause.
     pub pause_ms: Option<u64>,
+    /// Start nothing for this long, or until operators act: the next message would fare as the last
+    /// one until a person has done something. No other pause ends this one.
+    pub person_pause_ms: Option<u64>,
     /// Batches at once from now on, at most as many as the contract says.
     pub concurrency: Option<u16>,
     /// One more each time that so many milliseconds have passed without another word, so that a few
     /// long ones do not keep all others from starting. None: not one more.
     pub more_after_ms: Option<u64>,
+    /// The next one finds out whether the other side is back: rather one that has failed before.
+    /// Taken in together with `concurrency`.
+    pub is_probe: bool,
 }
 
 /// The pace that is kept.
@@ -24,6 +31,10 @@ pub(super) struct Pacing {
     set_at_ms: u64,
     more_after_ms: Option<u64>,
     paused_until_ms: u64,
+    person_until_ms: u64,
+    is_probing: bool,
+    /// An operator's limit of starts per second.
+    rate: Option<Bucket>,
 }
 
 impl Pacing {
@@ -36,6 +47,9 @@ impl Pacing {
             set_at_ms: now_ms,
             more_after_ms: None,
             paused_until_ms: 0,
+            person_until_ms: 0,
+            is_probing: false,
+            rate: None,
         }
     }
 
@@ -44,10 +58,19 @@ impl Pacing {
             self.concurrency = usize::from(concurrency.max(1)).min(self.declared);
             self.set_at_ms = now_ms;
             self.more_after_ms = pace.more_after_ms;
+            self.is_probing = pace.is_probe;
         }
         if let Some(pause_ms) = pace.pause_ms {
             self.paused_until_ms = now_ms.saturating_add(pause_ms);
         }
+        if let Some(pause_ms) = pace.person_pause_ms {
+            self.person_until_ms = now_ms.saturating_add(pause_ms);
+        }
+    }
+
+    /// Operators acted: what a person was waited for may be done.
+    pub(super) const fn person_acted(&mut self) {
+        self.person_until_ms = 0;
     }
 
     /// An operator's limit, or the end of it.
@@ -56,14 +79,49 @@ impl Pacing {
         self.most = limit.min(self.declared);
     }
 
+    /// An operator's limit of starts per second, or the end of it.
+    pub(super) fn limit_rate(&mut self, now_ms: u64, limit: Option<RateLimit>, lanes: u16) {
+        match (&mut self.rate, limit.filter(|limit| limit.per_second > 0)) {
+            (Some(bucket), Some(limit)) => bucket.limit(now_ms, limit),
+            (rate, limit) => *rate = limit.map(|limit| Bucket::new(limit, lanes, now_ms)),
+        }
+    }
+
+    /// How many messages may start now, where so many lanes are this process's.
+    pub(super) fn starts(&mut self, now_ms: u64, owned: impl FnOnce() -> u16) -> usize {
+        let Some(bucket) = &mut self.rate else {
+            return usize::MAX;
+        };
+        bucket.share(now_ms, owned());
+        usize::try_from(bucket.available(now_ms)).unwrap_or(usize::MAX)
+    }
+
+    /// So many messages have started.
+    pub(super) fn started(&mut self, messages: usize) {
+        if let Some(bucket) = &mut self.rate {
+            bucket.take(messages as u64);
+        }
+    }
+
+    /// When the next message may start, where the limit of starts is reached.
+    pub(super) fn next_start_ms(&self) -> Option<u64> {
+        self.rate.as_ref().and_then(Bucket::next_ms)
+    }
+
+    /// Whether the next one finds out if the other side is back.
+    pub(super) const fn is_probing(&self) -> bool {
+        self.is_probing
+    }
+
     /// When a pause ends.
     pub(super) fn paused_until_ms(&self, now_ms: u64) -> Option<u64> {
-        (self.paused_until_ms > now_ms).then_some(self.paused_until_ms)
+        let until_ms = self.paused_until_ms.max(self.person_until_ms);
+        (until_ms > now_ms).then_some(until_ms)
     }
 
     /// Whether one more batch may start beside so many.
     pub(super) fn has_room(&self, now_ms: u64, running: usize) -> bool {
-        self.paused_until_ms <= now_ms && running < self.allowed(now_ms)
+        self.paused_until_ms(now_ms).is_none() && running < self.allowed(now_ms)
     }
 
     /// Batches that may run at once, but for a pause.
@@ -96,9 +154,9 @@ mod tests {
 
     fn slow(concurrency: u16, more_after_ms: Option<u64>) -> Pace {
         Pace {
-            pause_ms: None,
             concurrency: Some(concurrency),
             more_after_ms,
+            ..Pace::default()
         }
     }
 
@@ -170,5 +228,61 @@ mod tests {
         pacing.set(50, pause(0));
         assert!(pacing.has_room(50, 0));
         assert_eq!(pacing.paused_until_ms(50), None);
+    }
+
+    #[test]
+    fn a_pause_for_a_person_outlasts_the_end_of_another() {
+        let mut pacing = Pacing::new(4, 0);
+        pacing.set(
+            10,
+            Pace {
+                pause_ms: Some(0),
+                person_pause_ms: Some(1_000),
+                ..Pace::default()
+            },
+        );
+        assert_eq!(pacing.paused_until_ms(10), Some(1_010));
+        let over = Pace {
+            pause_ms: Some(0),
+            ..Pace::default()
+        };
+        pacing.set(20, over);
+        assert!(!pacing.has_room(20, 0));
+        pacing.person_acted();
+        assert!(pacing.has_room(20, 0));
+        pacing.set(
+            30,
+            Pace {
+                pause_ms: Some(50),
+                ..over
+            },
+        );
+        pacing.person_acted();
+        assert!(!pacing.has_room(79, 0) && pacing.has_room(80, 0));
+    }
+
+    #[test]
+    fn an_operators_limit_of_starts_is_kept_and_ends() {
+        let mut pacing = Pacing::new(4, 0);
+        assert_eq!(pacing.starts(0, || 0), usize::MAX);
+        let limit = RateLimit {
+            per_second: 10,
+            burst: 4,
+        };
+        pacing.limit_rate(0, Some(limit), 16);
+        assert_eq!(pacing.starts(0, || 8), 0);
+        assert_eq!(
+            pacing.next_start_ms(),
+            Some(200),
+            "half of the lanes, half of it"
+        );
+        assert_eq!(pacing.starts(200, || 8), 1);
+        pacing.started(1);
+        assert_eq!(pacing.starts(10_000, || 8), 2);
+        pacing.limit_rate(10_000, Some(RateLimit { burst: 2, ..limit }), 16);
+        assert_eq!(pacing.starts(10_000, || 8), 1);
+        pacing.limit_rate(10_000, None, 16);
+        assert_eq!(pacing.starts(10_000, || 8), usize::MAX);
+        assert_eq!(pacing.next_start_ms(), None);
     }
 }

@@ -7,6 +7,7 @@ use crate::coalesce::BatchSeen;
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
 use crate::position::Position;
+use crate::rate::RateLimit;
 use crate::retry::Spent;
 use crate::store::{Deferral, DeferredRow, HeldCase, HeldKey, ReleasedLane, Span, TakenLane};
 
@@ -28,6 +29,9 @@ pub struct Work {
     /// Somebody released it from its case and it has not run since. An earlier attempt may have had
     /// its effect outside the database; where nobody can look, the person's word counts.
     pub is_released: bool,
+    /// Its key is one of another lane group: it is to be refused, see
+    /// [`conflict`](crate::group::conflict).
+    pub is_conflict: bool,
     /// Which run of it this is in the ledger: 0 but for a deliberate rerun.
     pub generation: u32,
     /// It waits for an earlier version, was tried before, and nothing that it waits for is stored.
@@ -40,7 +44,7 @@ impl Work {
     /// Whether nothing of it was ever tried, as far as anybody knows, and nobody released it.
     #[must_use]
     pub fn is_untried(&self) -> bool {
-        let is_marked = self.is_suspect || self.must_probe || self.is_released;
+        let is_marked = self.is_suspect || self.must_probe || self.is_released || self.is_conflict;
         !is_marked && self.generation == 0 && self.failure.is_none() && self.spent.is_unused()
     }
 }
@@ -82,6 +86,8 @@ pub struct Ruling {
     pub is_paused: bool,
     /// Batches that may run at once, where that is fewer than declared.
     pub concurrency_max: Option<u16>,
+    /// Messages that may start per second, in all processes together.
+    pub rate: Option<RateLimit>,
 }
 
 /// What the outside tells the dispatcher.

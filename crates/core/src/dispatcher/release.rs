@@ -13,10 +13,9 @@ impl Dispatcher {
         if lane.cap.is_some() {
             return;
         }
-        let Some(feed) = self.feeds.get(&lane.feed) else {
-            return;
-        };
-        lane.cap = Some((feed.next_number(), feed.read_to.clone()));
+        let feeds = lane.feeds.iter().filter_map(|feed| self.feeds.get(feed));
+        let read_to = feeds.map(|feed| (feed.next_number(), feed.read_to.clone()));
+        lane.cap = Some(read_to.collect());
         let mut queued: Vec<u64> = self
             .tracked
             .iter()
@@ -77,25 +76,25 @@ impl Dispatcher {
             let Some(lane) = self.lanes.remove(&number) else {
                 continue;
             };
-            let Some((cap, cap_position)) = lane.cap else {
+            let Some(stand) = self.stand_of(number, &lane) else {
                 continue;
             };
-            let Some(feed) = self.feeds.get_mut(&lane.feed) else {
-                continue;
-            };
-            let position = feed.lane_position(number, cap, &cap_position);
-            feed.forget_lane(number);
+            for feed in &lane.feeds {
+                if let Some(feed) = self.feeds.get_mut(feed) {
+                    feed.forget_lane(number);
+                }
+            }
             self.keys.retain(|_, key| key.lane != number);
             let keys = &self.keys;
-            self.ready.retain(|name| keys.contains_key(name));
+            self.turns.retain(|name| keys.contains_key(name));
             self.out.push(Command::Released(ReleasedLane {
                 lane: number,
                 epoch: lane.epoch,
-                position,
+                stand,
             }));
         }
         let lanes = &self.lanes;
         self.feeds
-            .retain(|id, feed| feed.is_reading || lanes.values().any(|l| l.feed == *id));
+            .retain(|id, feed| feed.is_reading || lanes.values().any(|l| l.feeds.contains(id)));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::gap::Gap;
 use super::key::Due;
+use super::turn::{Origin, Start};
 use super::{Batch, Command, Dispatcher, Fate, Map, Pace, Phase, Tracked, Work, deferral_of};
 use crate::coalesce::BatchSeen;
 use crate::merge::Merge;
@@ -20,18 +21,17 @@ impl Dispatcher {
             if is_suspect && !self.batches.is_empty() {
                 return;
             }
-            let mut works = self.take_ready(self.size.next() as usize, is_suspect);
-            for work in &mut works {
-                work.is_suspect |= is_suspect;
-            }
-            if works.is_empty() {
+            let starts = self.starts();
+            if starts == 0 || !self.probe_first() {
                 return;
             }
+            let Some((works, start)) = self.next_batch(is_suspect, starts) else {
+                return;
+            };
             let batch = self.next_batch;
             self.next_batch += 1;
-            self.batches
-                .insert(batch, works.iter().map(|w| w.token).collect());
-            let savepoint_every = self.size.savepoint_every();
+            let savepoint_every = self.sizes[start.group].savepoint_every();
+            self.batches.insert(batch, start);
             self.out.push(Command::Run(Batch {
                 batch,
                 works,
@@ -40,13 +40,45 @@ impl Dispatcher {
         }
     }
 
+    /// Messages of whoever's turn it is.
+    fn next_batch(&mut self, is_suspect: bool, starts: usize) -> Option<(Vec<Work>, Start)> {
+        loop {
+            let (group, origin) = match self.turns.first() {
+                Some(name) => {
+                    let key = self.keys.get(name);
+                    (key.and_then(|key| key.group).unwrap_or(0), Origin::Again)
+                }
+                None => self.turns.next()?,
+            };
+            let most = starts.min(self.sizes[group].next() as usize);
+            let mut start = Start::of(group, origin);
+            let (mut works, taken) = self.take_ready(&mut start, most, is_suspect);
+            for work in &mut works {
+                work.is_suspect |= is_suspect;
+            }
+            if !works.is_empty() {
+                self.turns.started(&start);
+                self.pacing.started(taken);
+                self.prefers_failed = !self.prefers_failed || !self.pacing.is_probing();
+                return Some((works, start));
+            }
+        }
+    }
+
     /// Takes up to `most` messages from ready keys. A key gives all it has as long as there is
     /// room: its messages stay in order within the batch, and no other batch touches the key.
-    fn take_ready(&mut self, most: usize, is_suspect: bool) -> Vec<Work> {
+    /// Also returns how much of the room is used: messages of which only the latest is handled are
+    /// one.
+    fn take_ready(
+        &mut self,
+        start: &mut Start,
+        most: usize,
+        is_suspect: bool,
+    ) -> (Vec<Work>, usize) {
         let mut works = Vec::new();
         let mut room = most;
         while room > 0 {
-            let Some(name) = self.ready.pop_front() else {
+            let Some(name) = self.turns.pop(start) else {
                 break;
             };
             let Some(key) = self.keys.get_mut(&name) else {
@@ -63,10 +95,11 @@ impl Dispatcher {
                 self.key_changed(&name);
                 continue;
             }
+            self.turns.gives(start, key.tenant.as_ref(), taken as u32);
             self.busy(lane, tokens.len() as i64);
             works.extend(tokens.into_iter().filter_map(|token| self.start(token)));
         }
-        works
+        (works, most - room)
     }
 
     fn start(&mut self, token: u64) -> Option<Work> {
@@ -88,6 +121,7 @@ impl Dispatcher {
             is_suspect: tracked.is_suspect,
             must_probe: tracked.must_probe,
             is_released: tracked.is_released,
+            is_conflict: tracked.is_conflict,
             generation: tracked.generation,
             is_alone,
             failure: tracked.failure.clone(),
@@ -101,15 +135,12 @@ impl Dispatcher {
         seen: BatchSeen,
         pace: Pace,
     ) {
-        self.batches.remove(&batch);
-        self.size.observe(seen);
+        if let Some(start) = self.batches.remove(&batch) {
+            self.turns.ended(&start);
+            self.sizes[start.group].observe(seen);
+        }
         let looked_into = seen.messages.saturating_sub(seen.duplicates);
         self.suspects_left = self.suspects_left.saturating_sub(looked_into);
-        if pace.pause_ms.is_some() {
-            let is_for_person =
-                |fate: &Fate| matches!(fate, Fate::Deferred(d) if d.kind == DeferralKind::Operator);
-            self.awaits_person = fates.iter().any(|(_, fate)| is_for_person(fate));
-        }
         self.pacing.set(self.now_ms, pace);
         let mut touched = BTreeSet::new();
         let mut returned = Vec::new();
@@ -312,27 +343,23 @@ impl Dispatcher {
     /// When what was read spans too far because something old is still unfinished: stores it, so
     /// that the position can move on.
     pub(super) fn relieve(&mut self) {
-        let span_max = 3 * self.window_rows;
+        let span_max = 3 * self.rows.most();
         let crowded: Vec<u64> = self
             .feeds
             .values()
             .filter(|feed| feed.span() >= span_max)
             .flat_map(|feed| feed.oldest_unfinished(64))
             .collect();
-        // A full window in which everything waits behind what runs.
-        let is_full = self.tracked.len() + super::PAGE_ROWS as usize > self.window_rows
-            || self.tracked_bytes >= self.window_bytes
-            || !(self.to_load.is_empty() || self.has_room_to_load());
-        let is_stuck = is_full
-            && self.ready.is_empty()
-            && self.batches.len() < self.pacing.allowed(self.now_ms);
         let mut stuck_keys: BTreeSet<Arc<str>> = BTreeSet::new();
-        if is_stuck {
-            let waiting = self
-                .keys
-                .iter()
-                .filter(|(_, k)| k.is_running && !k.queue.is_empty());
-            stuck_keys.extend(waiting.map(|(name, _)| Arc::clone(name)));
+        if self.batches.len() < self.pacing.allowed(self.now_ms) {
+            let groups = 0..self.groups.count();
+            let stuck: Vec<bool> = groups.map(|group| self.is_stuck(group)).collect();
+            if stuck.contains(&true) {
+                let waiting = self.keys.iter().filter(|(_, k)| {
+                    k.is_running && !k.queue.is_empty() && stuck[k.group.unwrap_or(0)]
+                });
+                stuck_keys.extend(waiting.map(|(name, _)| Arc::clone(name)));
+            }
         }
         let mut marks = Vec::new();
         for token in crowded {
@@ -359,6 +386,13 @@ impl Dispatcher {
                 self.park_queue(&name);
             }
         }
+    }
+    /// A full window in which everything of a group waits behind what runs.
+    fn is_stuck(&self, group: usize) -> bool {
+        let is_full = self.rows.free(group) < self.rows_for_a_read
+            || self.bytes.free(group) == 0
+            || !(self.to_load[group].is_empty() || self.has_room_to_load(group));
+        is_full && self.turns.is_group_empty(group)
     }
 }
 
@@ -394,7 +428,7 @@ fn share_of(
 
 #[cfg(test)]
 #[path = "run_tests.rs"]
-mod tests;
+pub(super) mod tests;
 
 #[cfg(test)]
 #[path = "run_merge_tests.rs"]

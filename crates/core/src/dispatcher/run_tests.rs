@@ -14,7 +14,7 @@ use crate::timestamp::Timestamp;
 
 const HOUR_MS: u64 = 3_600_000;
 
-pub(super) fn contract() -> SubscriptionContract {
+pub(in crate::dispatcher) fn contract() -> SubscriptionContract {
     let mut contract = SubscriptionContract::new("s", &["t"], Semantics::EffectOnce);
     contract.lanes = 1;
     contract.concurrency = 2;
@@ -22,7 +22,7 @@ pub(super) fn contract() -> SubscriptionContract {
     contract
 }
 
-pub(super) fn row(seq: u64, key: &str) -> Arc<Row> {
+pub(in crate::dispatcher) fn row(seq: u64, key: &str) -> Arc<Row> {
     let payload = Payload::Json("1".into());
     Arc::new(Row {
         xid: seq,
@@ -34,12 +34,12 @@ pub(super) fn row(seq: u64, key: &str) -> Arc<Row> {
     })
 }
 
-fn lane_taken(lane: u16, held: Vec<HeldKey>) -> Event {
+pub(in crate::dispatcher) fn lane_taken(lane: u16, held: Vec<HeldKey>) -> Event {
     Event::LaneTaken {
         taken: TakenLane {
             lane,
             epoch: 1,
-            position: Position::origin(1),
+            stand: Position::origin(1).into(),
             is_suspect: false,
             not_before: None,
         },
@@ -49,35 +49,45 @@ fn lane_taken(lane: u16, held: Vec<HeldKey>) -> Event {
 }
 
 /// A dispatcher with the commands that nobody has carried out yet.
-pub(super) struct Desk {
-    pub(super) dispatcher: Dispatcher,
+pub(in crate::dispatcher) struct Desk {
+    pub(in crate::dispatcher) dispatcher: Dispatcher,
     commands: VecDeque<Command>,
     read_to: u64,
+    pub(in crate::dispatcher) now_ms: u64,
 }
 
 impl Desk {
-    pub(super) fn new(contract: &SubscriptionContract, batch_max: u32, held: Vec<HeldKey>) -> Self {
+    pub(in crate::dispatcher) fn new(
+        contract: &SubscriptionContract,
+        batch_max: u32,
+        held: Vec<HeldKey>,
+    ) -> Self {
         let mut desk = Self {
             dispatcher: Dispatcher::new(contract, batch_max, 0),
             commands: VecDeque::new(),
             read_to: 0,
+            now_ms: 0,
         };
         desk.handle(lane_taken(0, held));
         desk
     }
 
-    pub(super) fn handle(&mut self, event: Event) {
-        self.commands.extend(self.dispatcher.handle(0, event));
+    pub(in crate::dispatcher) fn handle(&mut self, event: Event) {
+        self.commands
+            .extend(self.dispatcher.handle(self.now_ms, event));
     }
 
     /// Takes the first command out for which `pick` has an answer.
-    pub(super) fn take<T>(&mut self, pick: impl Fn(&Command) -> Option<T>) -> Option<T> {
+    pub(in crate::dispatcher) fn take<T>(
+        &mut self,
+        pick: impl Fn(&Command) -> Option<T>,
+    ) -> Option<T> {
         let at = self.commands.iter().position(|c| pick(c).is_some())?;
         self.commands.remove(at).as_ref().and_then(pick)
     }
 
     /// Answers a read with a row for each key.
-    pub(super) fn read(&mut self, keys: &[&str]) {
+    pub(in crate::dispatcher) fn read(&mut self, keys: &[&str]) {
         let asked = self.take(|command| match command {
             Command::Read { feed, from } => Some((*feed, from.clone())),
             _ => None,
@@ -94,7 +104,7 @@ impl Desk {
         });
     }
 
-    pub(super) fn batch_with(&mut self, key: &str) -> Option<Batch> {
+    pub(in crate::dispatcher) fn batch_with(&mut self, key: &str) -> Option<Batch> {
         self.take(|command| match command {
             Command::Run(batch) => batch
                 .works
@@ -105,7 +115,16 @@ impl Desk {
         })
     }
 
-    pub(super) fn end(&mut self, batch: &Batch, fates: Vec<Fate>) {
+    pub(in crate::dispatcher) fn end(&mut self, batch: &Batch, fates: Vec<Fate>) {
+        self.end_at_pace(batch, fates, Pace::default());
+    }
+
+    pub(in crate::dispatcher) fn end_at_pace(
+        &mut self,
+        batch: &Batch,
+        fates: Vec<Fate>,
+        pace: Pace,
+    ) {
         let seen = BatchSeen {
             messages: fates.len() as u32,
             ..BatchSeen::default()
@@ -114,7 +133,7 @@ impl Desk {
             batch: batch.batch,
             fates: batch.works.iter().map(|w| w.token).zip(fates).collect(),
             seen,
-            pace: Pace::default(),
+            pace,
         });
     }
 
@@ -134,7 +153,7 @@ impl Desk {
         }
     }
 
-    fn store(&mut self) -> Option<(Vec<u64>, Vec<Deferral>)> {
+    pub(in crate::dispatcher) fn store(&mut self) -> Option<(Vec<u64>, Vec<Deferral>)> {
         self.take(|command| match command {
             Command::Store { tokens, deferrals } => Some((tokens.clone(), deferrals.clone())),
             _ => None,
@@ -147,7 +166,7 @@ impl Desk {
     }
 }
 
-pub(super) fn retry(work: &Work, due_in_ms: u64) -> Deferral {
+pub(in crate::dispatcher) fn retry(work: &Work, due_in_ms: u64) -> Deferral {
     Deferral {
         seq: work.row.seq,
         slot: work.row.slot,
@@ -236,7 +255,7 @@ fn what_is_stored_as_running_does_not_keep_the_position() {
     let deferral = retry(&batch.works[0], HOUR_MS);
     desk.end(&batch, vec![Fate::Deferred(deferral), Fate::Uncertain]);
     let spans = desk.dispatcher.spans();
-    assert!(spans[0].position.is_past(2, 2), "{spans:?}");
+    assert!(spans[0].stand.position.is_past(2, 2), "{spans:?}");
 }
 
 #[test]

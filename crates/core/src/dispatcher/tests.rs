@@ -13,10 +13,14 @@ use crate::position::Snapshot;
 
 /// Runs a schedule to its end and returns the model.
 fn schedule(seed: u64, keys: &[u8], crashes: u32, handovers: u32) -> Model {
+    run_schedule(seed, Model::new(keys), crashes, handovers)
+}
+
+/// The same over what a model has.
+pub(super) fn run_schedule(seed: u64, mut model: Model, crashes: u32, handovers: u32) -> Model {
     let mut chance = Chance(seed);
-    let mut model = Model::new(keys);
     let mut now_ms = 0;
-    let mut process = Process::new(now_ms);
+    let mut process = Process::on(&model, now_ms);
     process.is_slow = true;
     let (mut crashes, mut handovers) = (crashes, handovers);
     for lane in 0..LANES {
@@ -28,7 +32,8 @@ fn schedule(seed: u64, keys: &[u8], crashes: u32, handovers: u32) -> Model {
         if crashes > 0 && chance.one_in(60) {
             // Everything in memory and under way is gone; the model stays.
             crashes -= 1;
-            process = Process::new(now_ms);
+            model.grouping = model.regroupings.pop().unwrap_or(model.grouping);
+            process = Process::on(&model, now_ms);
             process.is_slow = true;
             for lane in 0..LANES {
                 let event = model.take(lane, true, now_ms);
@@ -197,8 +202,8 @@ fn a_lane_being_handed_back_keeps_its_own_position() {
     let mut model = Model::new(&[0, 0]);
     let lane = lane_of(model.row(1).slot, LANES);
     let read = Position::at(1, Snapshot::serial(1));
-    for position in model.positions.values_mut() {
-        *position = read.clone();
+    for stand in model.stands.values_mut() {
+        *stand = read.clone().into();
     }
     let retry = Deferral {
         seq: 1,
@@ -230,6 +235,6 @@ fn a_lane_being_handed_back_keeps_its_own_position() {
     let spans = dispatcher.spans();
     let of_lane = |span: &&Span| span.lanes.iter().any(|(number, _)| *number == lane);
     let span = spans.iter().find(of_lane).unwrap();
-    assert!(!span.position.is_past(2, 2), "{spans:?}");
-    assert!(span.position.is_past(1, 1), "{spans:?}");
+    assert!(!span.stand.position.is_past(2, 2), "{spans:?}");
+    assert!(span.stand.position.is_past(1, 1), "{spans:?}");
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::pointer::escaped;
-use super::{HIDDEN, Sensitivity};
+use super::{HIDDEN, Sensitivity, is_of_program};
 
 /// What became of a value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,6 +60,27 @@ pub fn differences(before: &Value, after: &Value, sensitivity: &Sensitivity) -> 
         },
     );
     found
+}
+
+/// Where `after` differs from `before`, as JSON Pointers and without any value: for somebody who
+/// has both. Names of members that are none of a program's may be data: a pointer ends before one.
+#[must_use]
+pub fn changed_at(before: &Value, after: &Value) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    compare(String::new(), Some(before), Some(after), &mut |at, _| {
+        let plain = |step: &&str| is_index(step) || is_of_program(step);
+        let steps = at.split('/').skip(1).take_while(plain);
+        let at: String = steps.map(|step| format!("/{step}")).collect();
+        if !found.contains(&at) {
+            found.push(at);
+        }
+    });
+    found
+}
+
+fn is_index(step: &str) -> bool {
+    // Longer ones are rather numbers of something.
+    (1..=4).contains(&step.len()) && step.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Both values as they may be shown.

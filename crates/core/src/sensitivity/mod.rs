@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::envelope::Payload;
 
-pub use diff::{Change, Difference, differences};
+pub use diff::{Change, Difference, changed_at, differences};
 pub use pointer::{BadPointer, Pointer};
 
 use schema::{Described, Nodes};
@@ -101,12 +101,14 @@ impl Sensitivity {
     }
 }
 
+/// Whether the name of a member is one that a program gives; any other may be data.
+fn is_of_program(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_plain)
+}
+
 /// Every scalar in a value, and names of members that are none of a program's: they may be data.
 fn each_leaf(value: &Value, each: &mut dyn FnMut(&Value)) {
-    let is_of_program = |name: &str| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_plain)
-    };
     match value {
         Value::Object(members) => {
             for (name, member) in members {

@@ -144,6 +144,22 @@ fn differences_say_where_and_hide_what_is_sensitive() {
 }
 
 #[test]
+fn where_something_changed_is_told_without_values_and_without_names_that_may_be_data() {
+    let before = json!({ "card": "4111", "lines": [{ "sku": 1 }], "by": { "ada@example.org": 1 } });
+    let after =
+        json!({ "card": "5500", "lines": [{ "sku": 2 }, 7], "by": { "ada@example.org": 2 } });
+    let at = changed_at(&before, &after);
+    assert_eq!(at, ["/by", "/card", "/lines/0/sku", "/lines/1"]);
+    let (number, other) = (
+        json!({ "a": { "49151": 1 } }),
+        json!({ "a": { "49151": 2 } }),
+    );
+    assert_eq!(changed_at(&number, &other), ["/a"]);
+    assert_eq!(changed_at(&json!(1), &json!("1")), [""]);
+    assert!(changed_at(&before, &before).is_empty());
+}
+
+#[test]
 fn what_nobody_described_differs_without_its_name() {
     let sensitivity = by_schema(json!({ "properties": { "a": { "x-sensitive": false } } }));
     let before = json!({ "a": 1, "4111": 1 });

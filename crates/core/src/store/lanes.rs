@@ -2,8 +2,11 @@
 
 use std::future::Future;
 
+use serde::Serialize;
+
 use super::StoreError;
-use crate::position::Position;
+use crate::rate::RateLimit;
+use crate::stand::Stand;
 
 /// A member's right to work, as its effect transactions present it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +32,71 @@ pub struct Join<'a> {
     pub subscriptions: &'a [String],
 }
 
-/// Prolongs a lease.
+/// Prolongs a lease, and says what stands still.
 #[derive(Clone, Debug)]
 pub struct Renew<'a> {
     /// Whose.
     pub lease: &'a Lease,
+    /// Subscriptions whose work stands still in this process, each at most once. No age counts of
+    /// what is deferred in them, in any process.
+    pub still: &'a [Still<'a>],
+    /// How long that holds from now on unless it is said again, in milliseconds: a bit longer than
+    /// it takes until the next renewal.
+    pub still_for_ms: u64,
+}
+
+impl<'a> Renew<'a> {
+    /// Nothing stands still.
+    #[must_use]
+    pub const fn of(lease: &'a Lease) -> Self {
+        Self {
+            lease,
+            still: &[],
+            still_for_ms: 0,
+        }
+    }
+}
+
+/// Why work stands still without an operator's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StillBecause {
+    /// A breaker is open: the other side is away.
+    Breaker,
+    /// The other side asked to be left alone for a while.
+    RateWindow,
+}
+
+impl StillBecause {
+    /// The name that is stored.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Breaker => "breaker",
+            Self::RateWindow => "rate-window",
+        }
+    }
+
+    /// Reads a stored name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Breaker, Self::RateWindow]
+            .into_iter()
+            .find(|because| because.as_str() == name)
+    }
+}
+
+/// A subscription whose work stands still in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Still<'a> {
+    /// Subscription.
+    pub subscription: &'a str,
+    /// Why.
+    pub because: StillBecause,
+    /// For how long it has, in milliseconds. Time before the end of its last pause is left out.
+    pub since_ms: u64,
+    /// When it ends, in milliseconds from now, where that is known.
+    pub until_ms: Option<u64>,
 }
 
 /// A member as seen in a survey.
@@ -75,6 +138,8 @@ pub struct SubscriptionState {
     /// Batches that may run at once in one process, where an operator said that it be fewer than
     /// declared.
     pub concurrency_max: Option<u16>,
+    /// Messages that may start per second in all processes together, where an operator said so.
+    pub rate: Option<RateLimit>,
     /// Whether a replay campaign of it is to be driven on.
     pub has_campaign: bool,
 }
@@ -110,7 +175,7 @@ pub struct TakenLane {
     /// The new epoch.
     pub epoch: u64,
     /// Where to go on.
-    pub position: Position,
+    pub stand: Stand,
     /// The last owner did not end cleanly: what follows the position may have killed it.
     pub is_suspect: bool,
     /// Rows recorded before this are not wanted (the subscription's start was a time).
@@ -125,7 +190,7 @@ pub struct ReleasedLane {
     /// The epoch at which it was taken.
     pub epoch: u64,
     /// Everything before this is finished or stored.
-    pub position: Position,
+    pub stand: Stand,
 }
 
 /// Hands lanes back cleanly. Nothing of theirs may be in flight any more.
@@ -145,6 +210,8 @@ pub trait Lanes: Clone + Send + Sync + 'static {
     fn join(&self, request: Join<'_>) -> impl Future<Output = Result<Lease, StoreError>> + Send;
 
     /// Prolongs the lease. [`Fenced`](super::StoreErrorKind::Fenced) when someone took over.
+    /// Where something stands still, it begins or prolongs a pause that ends by itself; never beside
+    /// an operator's, and without waiting for an operator who is just acting.
     fn renew(&self, request: Renew<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Who is there and who owns what.

@@ -5,6 +5,7 @@ use std::future::Future;
 use super::StoreError;
 use crate::envelope::Row;
 use crate::position::Position;
+use crate::stand::Stand;
 
 /// A request for the next rows.
 #[derive(Clone, Debug)]
@@ -30,11 +31,11 @@ pub struct Page {
     pub next: Position,
 }
 
-/// Lanes that stand at one position.
+/// Lanes that stand together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Everything before this is finished, or stored as deferred or quarantined.
-    pub position: Position,
+    pub stand: Stand,
     /// Lanes and the epoch at which this member took each.
     pub lanes: Vec<(u16, u64)>,
 }

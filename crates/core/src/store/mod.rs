@@ -33,13 +33,13 @@ pub use deferrals::{
 pub use dropped::{DropCount, DropCountQuery, Dropped, DroppedPlace, DroppedQuery, NoCursor};
 pub use effects::{Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled};
 pub use lanes::{
-    Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, SubscriptionState,
-    Survey, Take, TakenLane,
+    Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, Still, StillBecause,
+    SubscriptionState, Survey, Take, TakenLane,
 };
 pub use log::{Log, Page, ReadPage, SavePosition, Span};
 pub use operate::{
-    ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetLimit,
-    SetPause,
+    ActOnCase, AuditEntry, CaseGroup, GroupQuery, HistoryQuery, Limits, Operate, ResumeDeferred,
+    RevealOperation, SetLimit, SetPause,
 };
 pub use registry::{Registry, Remove, Removed, Rename};
 pub use replay::{
@@ -49,7 +49,7 @@ pub use replay::{
 pub use schema::{Declared, Registered, Schema, SchemaState, Start, Terms};
 pub use status::{
     Backlog, BacklogQuery, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status,
+    MessageStatus, OperationQuery, Status, StillNow,
 };
 pub use time::{Pauses, Time};
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};

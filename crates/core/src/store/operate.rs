@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::StoreError;
 use crate::case::{Actor, CaseAction, CaseState, Refusal, Standing};
 use crate::failure::Class;
+use crate::rate::RateLimit;
 use crate::timestamp::Timestamp;
 
 /// Acts on a case.
@@ -74,37 +75,113 @@ impl SetPause<'_> {
     }
 }
 
-/// Limits how much of a subscription runs at once, which needs a reason, or ends the limit.
+/// What operators limit of a subscription.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Batches that may run at once in one process; what is declared holds where it is less.
+    pub concurrency_max: Option<u16>,
+    /// Messages that may start per second in all processes together.
+    pub rate: Option<RateLimit>,
+}
+
+impl Limits {
+    /// As the audit log has them.
+    #[must_use]
+    pub fn account(&self) -> String {
+        serde_json::json!({
+            "concurrency_max": self.concurrency_max,
+            "per_second": self.rate.map(|rate| rate.per_second),
+            "burst": self.rate.map(|rate| rate.burst),
+        })
+        .to_string()
+    }
+}
+
+/// Limits how much of a subscription runs at once or starts per second, which needs a reason, or
+/// ends such limits. What is not named stays; where nothing is named, all limits end.
 #[derive(Clone, Copy, Debug)]
 pub struct SetLimit<'a> {
     /// Which.
     pub subscription: &'a str,
-    /// Batches that may run at once in one process; what is declared holds where it is less.
+    /// Batches that may run at once in one process.
     pub concurrency_max: Option<u16>,
+    /// Messages that may start per second in all processes together. With 0 per second this limit
+    /// ends and the other one stays.
+    pub rate: Option<RateLimit>,
     /// Who, and why.
     pub by: Actor<'a>,
 }
 
 impl SetLimit<'_> {
-    /// Whether it can be done where that limit holds.
+    /// What holds afterwards, where those limits hold.
     ///
     /// # Errors
     /// When there is nothing to change, no reason for a limit, or nothing would run.
-    pub fn check(&self, before: Option<u16>) -> Result<(), Refusal> {
-        match self.concurrency_max {
-            Some(0) => return Err(Refusal::BadLimit),
-            Some(_) => self.by.check_reason()?,
-            None => self.by.check()?,
+    pub fn after(&self, before: Limits) -> Result<Limits, Refusal> {
+        if self.concurrency_max == Some(0) {
+            return Err(Refusal::BadLimit);
         }
-        if self.concurrency_max != before {
-            return Ok(());
+        let rate = self.rate.filter(|rate| rate.per_second > 0);
+        let after = match (self.concurrency_max, self.rate) {
+            (None, None) => Limits::default(),
+            (concurrency_max, asked) => Limits {
+                concurrency_max: concurrency_max.or(before.concurrency_max),
+                rate: if asked.is_some() { rate } else { before.rate },
+            },
+        };
+        match self.concurrency_max.is_some() || rate.is_some() {
+            true => self.by.check_reason()?,
+            false => self.by.check()?,
         }
-        let now = if before.is_some() {
-            "limited like that"
-        } else {
+        if after != before {
+            return Ok(after);
+        }
+        let now = if before == Limits::default() {
             "not limited"
+        } else {
+            "limited like that"
         };
         Err(Refusal::Moved { now })
+    }
+}
+
+/// Records that somebody is about to be shown what is hidden of an operation's messages elsewhere, or
+/// asked for it in vain. Needs a reason where it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct RevealOperation<'a> {
+    /// The operation.
+    pub operation: &'a str,
+    /// The subscriptions whose results and errors are asked for: each gets a row.
+    pub subscriptions: &'a [&'a str],
+    /// Whether it is shown.
+    pub is_permitted: bool,
+    /// Who, and why.
+    pub by: Actor<'a>,
+}
+
+impl RevealOperation<'_> {
+    /// The name used in the audit log, as for a case.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        let is_permitted = self.is_permitted;
+        CaseAction::Reveal { is_permitted }.as_str()
+    }
+
+    /// Whether it can be done.
+    ///
+    /// # Errors
+    /// When there is no reason where one is needed.
+    pub fn check(&self) -> Result<(), Refusal> {
+        match self.is_permitted {
+            true => self.by.check_reason(),
+            false => self.by.check(),
+        }
+    }
+
+    /// As the audit log has it, before and afterwards.
+    #[must_use]
+    pub fn account(&self) -> String {
+        serde_json::json!({ "operation": self.operation }).to_string()
     }
 }
 
@@ -131,7 +208,7 @@ pub struct AuditEntry {
     /// Who.
     pub who: String,
     /// What: [`CaseAction::as_str`], `resume-deferred`, `pause`, `resume`, `limit`,
-    /// `rename` or `remove`.
+    /// `rename` or `remove`. A `reveal` without a case is one of an operation.
     pub action: String,
     /// Subscription, as it was called then.
     pub subscription: String,
@@ -218,7 +295,8 @@ pub trait Operate: Clone + Send + Sync + 'static {
         request: SetPause<'_>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Limits how much of a subscription runs at once in each process, or ends the limit.
+    /// Limits how much of a subscription runs at once in each process or starts per second in all
+    /// of them, or ends limits.
     ///
     /// # Errors
     /// [`Moved`](super::StoreErrorKind::Moved) when it is so already, and
@@ -227,6 +305,16 @@ pub trait Operate: Clone + Send + Sync + 'static {
     fn set_limit(
         &self,
         request: SetLimit<'_>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Records that an operation's results and errors are about to be shown, or were asked for in
+    /// vain.
+    ///
+    /// # Errors
+    /// [`Refused`](super::StoreErrorKind::Refused) when there is no reason where one is needed.
+    fn reveal_operation(
+        &self,
+        request: RevealOperation<'_>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The audit log.

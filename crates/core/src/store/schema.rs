@@ -1,12 +1,16 @@
 //! The store's own tables: migration, version, declared subscriptions.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::contract::{Order, Semantics};
+use crate::group::{Grouping, Groups};
 use crate::ledger::Identity;
+use crate::position::Position;
+use crate::stand::Stand;
 use crate::timestamp::Timestamp;
 
 /// How the tables stand against this program.
@@ -49,7 +53,7 @@ pub enum Start {
 
 /// What a subscription promises, kept with its name: whoever plans a replay has to know, and may be
 /// in another process than its handlers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Delivery.
     pub semantics: Semantics,
@@ -59,6 +63,30 @@ pub struct Terms {
     pub order: Order,
     /// Whether its handlers may be made to run once more on purpose.
     pub is_repeatable: bool,
+    /// By what its messages are divided into lane groups, where there is more than one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grouping: Option<Grouping>,
+}
+
+impl Terms {
+    /// Where a lane stands for a message: at its group's own position, if it has one.
+    #[must_use]
+    pub fn position_of<'s>(
+        &self,
+        stand: &'s Stand,
+        message_type: &str,
+        attributes: &BTreeMap<String, String>,
+    ) -> &'s Position {
+        let grouping = self.grouping.as_ref().filter(|_| !stand.groups.is_empty());
+        let groups = grouping.map(Groups::new);
+        let group = groups
+            .as_ref()
+            .and_then(|g| g.of_message(message_type, attributes));
+        match (groups, group) {
+            (Some(groups), Some(group)) => stand.of(groups.name(group)),
+            _ => &stand.position,
+        }
+    }
 }
 
 impl Default for Terms {
@@ -69,6 +97,7 @@ impl Default for Terms {
             identity: Identity::Message,
             order: Order::Key,
             is_repeatable: false,
+            grouping: None,
         }
     }
 }

@@ -4,12 +4,13 @@ use std::future::Future;
 
 use serde::Serialize;
 
-use super::{DropCount, DropCountQuery, Dropped, DroppedQuery, StoreError};
+use super::{DropCount, DropCountQuery, Dropped, DroppedQuery, StillBecause, StoreError};
 use crate::case::CaseState;
 use crate::failure::FailureRecord;
 use crate::hold::HoldLimits;
 use crate::ledger::Ending;
 use crate::merge::survivor_in;
+use crate::rate::RateLimit;
 use crate::retry::Spent;
 use crate::timestamp::Timestamp;
 
@@ -156,6 +157,17 @@ pub struct LaneOwner {
     pub is_live: bool,
 }
 
+/// Work on a subscription stands still for now, as some process said last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StillNow {
+    /// Why.
+    pub because: StillBecause,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it ends, where that is known.
+    pub until: Option<Timestamp>,
+}
+
 /// How a subscription stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Backlog {
@@ -177,14 +189,38 @@ pub struct Backlog {
     pub deferred: DeferredCounts,
     /// When the oldest deferred message was recorded or first deferred.
     pub oldest_deferred_at: Option<Timestamp>,
+    /// Since when the retry that has been due for the longest is due; none where none is. What is
+    /// due later is not late.
+    pub due_since: Option<Timestamp>,
     /// Live cases.
     pub quarantined: u64,
     /// Since when it is paused, if it is.
     pub paused_at: Option<Timestamp>,
+    /// Why its work stands still without an operator's word, if it does.
+    pub still: Option<StillNow>,
+    /// Messages that may start per second, where an operator said so.
+    pub rate: Option<RateLimit>,
     /// Lanes and owners.
     pub lanes: Vec<LaneOwner>,
     /// The database's clock, to compute ages with.
     pub now: Timestamp,
+}
+
+impl Backlog {
+    /// Since when the message that has waited the longest could have been worked on; none where
+    /// nothing waits but what is due later.
+    #[must_use]
+    pub fn ready_since(&self) -> Option<Timestamp> {
+        let since = self.oldest_waiting_at.into_iter().chain(self.due_since);
+        since.min()
+    }
+
+    /// For how long that is, in milliseconds; 0 where nothing is.
+    #[must_use]
+    pub fn ready_age_ms(&self) -> u64 {
+        let age_ms = self.ready_since().map_or(0, |at| self.now.millis_since(at));
+        u64::try_from(age_ms).unwrap_or(0)
+    }
 }
 
 /// Asks for the keys behind which messages are held, those that have waited the longest first.

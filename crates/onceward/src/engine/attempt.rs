@@ -533,6 +533,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                 if has_news {
                     self.executor.surroundings.ring();
                 }
+                self.executor.tell_cases(&self.draft.cases).await;
                 PieceRan::Committed
             }
             Err(error)

@@ -28,6 +28,10 @@ impl<S: Store> Executor<S> {
         };
         let mut tally = Tally::new(works.len());
         let result = match &ended {
+            Ok(_) if works.iter().any(|work| work.is_conflict) => {
+                self.run_without_conflicts(&works, batch.savepoint_every, &mut tally)
+                    .await
+            }
             Ok(_) => {
                 self.run_works(&works, batch.savepoint_every, &mut tally)
                     .await
@@ -42,8 +46,8 @@ impl<S: Store> Executor<S> {
             pause_ms: end.pace.pause_ms.max(pace.pause_ms),
             ..pace
         };
-        if end.pace.pause_ms.is_none() && self.is_refused_by_operator(&works, &end.fates) {
-            end.pace.pause_ms = Some(OPERATOR_PAUSE_MS);
+        if self.is_refused_by_operator(&works, &end.fates) {
+            end.pace.person_pause_ms = Some(OPERATOR_PAUSE_MS);
         }
         let ended = ended.unwrap_or_default().into_iter();
         let ended = ended.map(|index| (batch.works[index].token, Fate::Finished));
@@ -51,7 +55,7 @@ impl<S: Store> Executor<S> {
         end
     }
 
-    async fn run_works(
+    pub(super) async fn run_works(
         &self,
         works: &[Work],
         savepoint_every: u32,

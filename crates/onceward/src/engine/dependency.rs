@@ -1,6 +1,7 @@
 //! How fast a subscription with effects outside the database goes on, by how the other side fares:
 //! a breaker, a limit of what is under way, and windows that the other side names.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onceward_core::breaker::{Breaker, Gate, Sign, Turn};
@@ -8,6 +9,7 @@ use onceward_core::concurrency::Limit;
 use onceward_core::contract::SubscriptionContract;
 use onceward_core::dispatcher::Pace;
 use onceward_core::disposition::RETRY_AFTER_MAX_MS;
+use onceward_core::store::StillBecause;
 use onceward_core::{Class, Failure};
 use tokio::time::Instant;
 
@@ -18,9 +20,15 @@ use super::execute::PANICKED;
 const MORE_AFTER_MS_MIN: u64 = 100;
 const MORE_AFTER_MS_MAX: u64 = 10_000;
 
+/// Work that stands still for less is not worth a record, in milliseconds.
+const STILL_MS_MIN: u64 = 1_000;
+
 /// What is known of the other side in this process.
 #[derive(Debug)]
 pub(super) struct Dependency {
+    subscription: String,
+    /// Where the other side is, as far as that is known and may be told.
+    address: String,
     started: Instant,
     state: Mutex<State>,
 }
@@ -30,6 +38,10 @@ struct State {
     breaker: Breaker,
     limit: Limit,
     under_way: u16,
+    /// When the breaker opened, on the clock of `started`; none while it is closed.
+    opened_ms: Option<u64>,
+    /// The other side asked to be left alone from then on.
+    shut_since_ms: u64,
     /// The other side asked to be left alone until then, on the clock of `started`.
     shut_until_ms: u64,
     /// The breaker closed, and nobody was told yet.
@@ -50,18 +62,28 @@ pub(super) struct Asked<'d> {
 
 impl Dependency {
     /// Nothing is known yet.
-    pub(super) fn of(contract: &SubscriptionContract) -> Self {
+    pub(super) fn of(contract: &SubscriptionContract, addresses: &BTreeSet<String>) -> Self {
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
         Self {
+            subscription: contract.name.clone(),
+            address: addresses.join(", "),
             started: Instant::now(),
             state: Mutex::new(State {
                 breaker: Breaker::new(contract.breaker),
                 limit: Limit::new(contract.concurrency_min, contract.concurrency),
                 under_way: 0,
+                opened_ms: None,
+                shut_since_ms: 0,
                 shut_until_ms: 0,
                 has_closed: false,
                 is_used: false,
             }),
         }
+    }
+
+    /// None where no handler says where it is.
+    fn address(&self) -> Option<&str> {
+        (!self.address.is_empty()).then_some(self.address.as_str())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,6 +128,30 @@ impl Dependency {
         })
     }
 
+    /// Whether work stands still, why, for how long it has and for how long it will, in
+    /// milliseconds. Not when it is a matter of a moment.
+    pub(super) fn still(&self) -> Option<(StillBecause, u64, Option<u64>)> {
+        let now_ms = self.now_ms();
+        let state = self.state();
+        let window_ms = state.shut_until_ms.saturating_sub(now_ms);
+        let (because, since_ms, until_ms) = match state.opened_ms {
+            Some(opened_ms) => (StillBecause::Breaker, opened_ms, None),
+            None if window_ms > 0 => (
+                StillBecause::RateWindow,
+                state.shut_since_ms,
+                Some(window_ms),
+            ),
+            None => return None,
+        };
+        let shut_ms = match state.breaker.gate(now_ms) {
+            Gate::Shut { until_ms } => window_ms.max(until_ms - now_ms),
+            Gate::Open | Gate::Probe => window_ms,
+        };
+        let passed_ms = now_ms.saturating_sub(since_ms);
+        (passed_ms.saturating_add(shut_ms) >= STILL_MS_MIN)
+            .then_some((because, passed_ms, until_ms))
+    }
+
     /// Before anything was asked.
     pub(super) fn first_pace(&self) -> Pace {
         self.state().pace()
@@ -138,9 +184,10 @@ impl State {
         let usual_ms = self.limit.recent_us() / 1_000;
         let more_after_ms = (4 * usual_ms).clamp(MORE_AFTER_MS_MIN, MORE_AFTER_MS_MAX);
         Pace {
-            pause_ms: None,
             concurrency: Some(if is_closed { self.limit.get() } else { 1 }),
             more_after_ms: is_closed.then_some(more_after_ms),
+            is_probe: !is_closed,
+            ..Pace::default()
         }
     }
 }
@@ -175,6 +222,9 @@ impl Asked<'_> {
             .filter(|_| is_limited)
             .and_then(Failure::retry_after_ms)
         {
+            if state.shut_until_ms <= now_ms {
+                state.shut_since_ms = now_ms;
+            }
             let until_ms = now_ms.saturating_add(window_ms.min(RETRY_AFTER_MAX_MS));
             state.shut_until_ms = state.shut_until_ms.max(until_ms);
         }
@@ -183,12 +233,22 @@ impl Asked<'_> {
             .observe(now_ms, message, sign, fastrand::u64(..))
         {
             Turn::Opened => {
-                tracing::warn!("the other side fails one message after another: work pauses");
+                tracing::warn!(
+                    subscription = self.dependency.subscription,
+                    address = self.dependency.address(),
+                    "the other side fails one message after another: work pauses"
+                );
                 state.limit.restart();
+                state.opened_ms = Some(now_ms);
             }
             Turn::Closed => {
-                tracing::info!("the other side answers again: work goes on");
+                tracing::info!(
+                    subscription = self.dependency.subscription,
+                    address = self.dependency.address(),
+                    "the other side answers again: work goes on"
+                );
                 state.has_closed = true;
+                state.opened_ms = None;
             }
             Turn::None => {}
         }

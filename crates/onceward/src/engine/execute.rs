@@ -42,7 +42,7 @@ pub(super) struct Executor<S: Store> {
     /// Held while a message runs that may kill the process, so that a death names one message.
     pub(super) suspects: Arc<tokio::sync::Mutex<()>>,
     /// What calls and deliveries depend on.
-    pub(super) dependency: Dependency,
+    pub(super) dependency: Arc<Dependency>,
 }
 
 /// Why a batch stops early: what is left goes back to its place.
@@ -189,6 +189,10 @@ impl<S: Store> Executor<S> {
                 {
                     is_unknown = true;
                     pause.pass().await;
+                }
+                Ok(()) => {
+                    self.tell_cases(settle.cases).await;
+                    return Ok(());
                 }
                 result => return result,
             }

@@ -178,6 +178,7 @@ impl<S: Store> Executor<S> {
             if !outgoing.is_empty() {
                 self.surroundings.ring();
             }
+            self.tell_cases(&draft.cases).await;
             Ok::<_, StoreError>(Some(fate))
         };
         ending.await.map_err(|error| self.stop_for(&error))

@@ -8,12 +8,15 @@ use std::time::Duration;
 use futures_util::future::{OptionFuture, join_all};
 use onceward_core::dispatcher::Ruling;
 use onceward_core::lane::{LaneView, balance};
-use onceward_core::store::{Join, Lease, Renew, Store, StoreError, StoreErrorKind, Survey, Take};
+use onceward_core::store::{
+    Join, Lease, Renew, Still, Store, StoreError, StoreErrorKind, Survey, Take,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::campaigns::Campaigns;
+use super::dependency::Dependency;
 use super::held;
 use super::patience::Patience;
 use super::reader::Reader;
@@ -33,6 +36,8 @@ pub(super) struct Fleet<S: Store> {
     pub(super) report: watch::Sender<EngineState>,
     pub(super) patience: Patience,
     pub(super) campaigns: Campaigns,
+    /// What the subscriptions depend on, under the lease at hand.
+    pub(super) dependencies: BTreeMap<String, Arc<Dependency>>,
 }
 
 /// Why an incarnation ended.
@@ -230,6 +235,7 @@ impl<S: Store> Fleet<S> {
                 self.surroundings.clone(),
                 reports.clone(),
             );
+            self.dependencies.insert(name.clone(), runner.dependency());
             runners.spawn(runner.run());
             given.insert(
                 name.clone(),
@@ -348,7 +354,26 @@ impl<S: Store> Fleet<S> {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.bounded(self.store.renew(Renew { lease })).await
+        let still: Vec<Still<'_>> = self
+            .dependencies
+            .iter()
+            .filter_map(|(subscription, dependency)| {
+                let (because, since_ms, until_ms) = dependency.still()?;
+                Some(Still {
+                    subscription,
+                    because,
+                    since_ms,
+                    until_ms,
+                })
+            })
+            .collect();
+        let renew_ms = self.options.renew_ms.max(10);
+        let request = Renew {
+            lease,
+            still: &still,
+            still_for_ms: renew_ms + renew_ms / 2,
+        };
+        self.bounded(self.store.renew(request)).await
     }
 
     /// Renews the lease as often as usual while something waits for others: lanes that are taken
@@ -405,7 +430,7 @@ impl<S: Store> Fleet<S> {
                 }
                 _ = reported.recv() => {}
                 _ = renewal.tick() => {
-                    if let Err(error) = self.store.renew(Renew { lease }).await {
+                    if let Err(error) = self.renew(lease).await {
                         self.trouble(&error, "cannot renew the lease while stopping");
                     }
                 }
@@ -460,6 +485,7 @@ fn acted(survey: &Survey, subscription: &str) -> Acted {
         ruling: Ruling {
             is_paused: state.is_paused,
             concurrency_max: state.concurrency_max,
+            rate: state.rate,
         },
     })
 }

@@ -24,6 +24,7 @@ mod again;
 mod attempt;
 mod batch;
 mod campaigns;
+mod conflict;
 mod dependency;
 mod execute;
 mod expiry;
@@ -39,6 +40,7 @@ mod runner;
 mod surroundings;
 mod suspects;
 mod tally;
+mod told_cases;
 mod unheard;
 mod upkeep;
 mod verdict;
@@ -59,6 +61,7 @@ use tokio::task::JoinHandle;
 use crate::subscription::{Handler, Subscription};
 use crate::throttle::{THROTTLE_EVERY_MS, Throttle};
 use runner::Runtime;
+use told_cases::ToldCases;
 
 pub use surroundings::Surroundings;
 pub use witness::{Moment, Part, Sight, Witness};
@@ -218,6 +221,9 @@ impl<S: Store> EngineBuilder<S> {
                     .or_insert_with(MessageContract::default);
                 let aggregate = subscription.aggregates.get(message_type);
                 message.aggregate = message.aggregate.take().or(aggregate.cloned());
+                if let Some(priority) = subscription.priorities.get(message_type) {
+                    message.priority = *priority;
+                }
             }
             let name = subscription.contract.name.clone();
             contract
@@ -252,6 +258,7 @@ impl<S: Store> EngineBuilder<S> {
             report,
             patience: patience::Patience::default(),
             campaigns: campaigns::Campaigns::default(),
+            dependencies: BTreeMap::new(),
         };
         Ok(Running {
             store,
@@ -298,6 +305,7 @@ async fn register<S: Store>(
         Some((message_type.clone(), ms))
     });
     Ok(Runtime {
+        grouping: contract.grouping_of(&settings),
         useful_for: useful_for.collect(),
         identity: contract.identity_of(&settings),
         on_poison: contract.on_poison_of(&settings),
@@ -305,6 +313,7 @@ async fn register<S: Store>(
         contract: settings,
         handlers: subscription.handlers,
         sensitivities: subscription.sensitivities,
+        told_cases: ToldCases::default(),
     })
 }
 

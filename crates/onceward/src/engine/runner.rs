@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onceward_core::contract::{OnPoison, SubscriptionContract};
 use onceward_core::dispatcher::{Command, Dispatcher, Event, Ruling};
+use onceward_core::group::Grouping;
 use onceward_core::lane::slots_of;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{
@@ -24,6 +25,7 @@ use super::positions::save_positions;
 use super::reader::Reader;
 use super::rereading::{self, LookedUp};
 use super::surroundings::Surroundings;
+use super::told_cases::ToldCases;
 use super::verdict::record_of;
 use crate::failure_points::failure_point;
 use crate::subscription::Handler;
@@ -31,6 +33,8 @@ use crate::subscription::Handler;
 /// A subscription as it runs.
 pub(super) struct Runtime<S: Store> {
     pub(super) contract: SubscriptionContract,
+    /// By what its messages are divided.
+    pub(super) grouping: Grouping,
     pub(super) handlers: BTreeMap<String, Handler<S>>,
     pub(super) identity: Identity,
     pub(super) on_poison: OnPoison,
@@ -39,6 +43,8 @@ pub(super) struct Runtime<S: Store> {
     pub(super) batch_max: u32,
     /// What of payloads may be shown, by message type.
     pub(super) sensitivities: BTreeMap<String, Sensitivity>,
+    /// How many cases were told of lately.
+    pub(super) told_cases: ToldCases,
 }
 
 impl<S: Store> Runtime<S> {
@@ -153,8 +159,10 @@ impl<S: Store> Runner<S> {
         reports: mpsc::UnboundedSender<RunnerReport>,
     ) -> (Self, mpsc::UnboundedSender<Note>) {
         let (to_self, notes) = mpsc::unbounded_channel();
-        let mut dispatcher = Dispatcher::new(&runtime.contract, runtime.batch_max, 0);
-        let dependency = Dependency::of(&runtime.contract);
+        let mut dispatcher =
+            Dispatcher::new(&runtime.contract, runtime.batch_max, 0).grouped(&runtime.grouping);
+        let addresses = runtime.handlers.values().filter_map(Handler::address);
+        let dependency = Arc::new(Dependency::of(&runtime.contract, &addresses.collect()));
         if runtime.handlers.values().all(Handler::is_outside) {
             dispatcher = dispatcher.starting_at(dependency.first_pace());
         }
@@ -192,6 +200,11 @@ impl<S: Store> Runner<S> {
             acted: Acted::default(),
         };
         (runner, sender)
+    }
+
+    /// What its calls and deliveries depend on.
+    pub(super) fn dependency(&self) -> Arc<Dependency> {
+        Arc::clone(&self.executor.dependency)
     }
 
     /// Works until it is dropped, halted, drained, or cannot go on. Nothing of it is at work
@@ -270,7 +283,9 @@ impl<S: Store> Runner<S> {
             Note::Page(page, earlier) => self.page(*page, &earlier),
             Note::LookedUp(found) => self.lane_looked_up(*found),
             Note::Taken(lanes) => {
-                let window = u64::from(self.runtime.contract.window_rows);
+                // Each group reads by itself.
+                let window = u64::from(self.runtime.contract.window_rows)
+                    * self.runtime.grouping.count() as u64;
                 for taken in lanes {
                     if taken.is_suspect {
                         self.rereading += SPAN_WINDOWS * window;

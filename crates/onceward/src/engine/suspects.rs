@@ -93,20 +93,14 @@ impl<S: Store> Executor<S> {
             Ok(()) => self.put_back(&started, &mut own).await,
             stopped => stopped,
         };
-        for (index, fate) in indices.into_iter().zip(own.fates) {
-            let fate = if fate == Fate::Returned {
-                Fate::Uncertain
-            } else {
-                fate
-            };
-            let work = &works[index];
-            blocked.ended(self.key_of(work), &work.row, &fate);
-            tally.fates[index] = fate;
+        for (index, fate) in indices.iter().zip(&mut own.fates) {
+            if *fate == Fate::Returned {
+                *fate = Fate::Uncertain;
+            }
+            let work = &works[*index];
+            blocked.ended(self.key_of(work), &work.row, fate);
         }
-        tally.seen.failures += own.seen.failures;
-        tally.seen.duplicates += own.seen.duplicates;
-        tally.seen.rollbacks += own.seen.rollbacks;
-        tally.seen.handlers_us += own.seen.handlers_us;
+        tally.take_in(&indices, own);
         result
     }
 

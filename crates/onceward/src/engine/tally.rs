@@ -101,6 +101,17 @@ impl Tally {
         }
     }
 
+    /// Takes in what a part of the batch came to, of which these are the places.
+    pub(super) fn take_in(&mut self, indices: &[usize], part: Self) {
+        for (index, fate) in indices.iter().zip(part.fates) {
+            self.fates[*index] = fate;
+        }
+        self.seen.failures += part.seen.failures;
+        self.seen.duplicates += part.seen.duplicates;
+        self.seen.rollbacks += part.seen.rollbacks;
+        self.seen.handlers_us += part.seen.handlers_us;
+    }
+
     pub(super) fn end(mut self, works: &[Work]) -> BatchEnd {
         let settled = self
             .fates

@@ -12,6 +12,10 @@ impl<S: Store> CallHandler<S> for PushDeliverer {
         Self::can_probe(self)
     }
 
+    fn address(&self) -> Option<String> {
+        Some(super::origin(&self.target))
+    }
+
     fn call<'a>(&'a self, row: &'a Row) -> Boxed<'a, Result<AnyAnswer, Failure>> {
         Box::pin(async move {
             self.push(row).await?;

@@ -274,6 +274,10 @@ impl Deliver for PushDeliverer {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Failure> {
         self.push(delivery.row).await
     }
+
+    fn address(&self) -> Option<String> {
+        Some(origin(&self.target))
+    }
 }
 
 /// Scheme, host and port.

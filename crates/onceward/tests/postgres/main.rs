@@ -27,6 +27,7 @@ mod field_pools;
 mod field_rooms;
 mod field_times;
 mod fleet;
+mod groups;
 mod hostile;
 mod identity;
 mod outside;

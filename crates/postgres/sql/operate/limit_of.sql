@@ -1,1 +1,3 @@
-select s.concurrency_max from onceward.subscriptions s where s.subscription = $1::text
+select concurrency_max, rate_per_second, rate_burst
+from onceward.subscriptions
+where subscription = $1::text

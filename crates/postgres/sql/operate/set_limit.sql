@@ -1,1 +1,3 @@
-update onceward.subscriptions set concurrency_max = $2::integer where subscription = $1::text
+update onceward.subscriptions
+set concurrency_max = $2::integer, rate_per_second = $3::bigint, rate_burst = $4::bigint
+where subscription = $1::text

@@ -13,8 +13,14 @@ where c.subscription = $1::text and c.state in ('open', 'acknowledged', 'correct
   and ($3::bigint[] is null or c.case_id = any ($3::bigint[]))
   and ($4::text is null or c.fingerprint = $4::text)
   and ($5::text is null or c.owner = $5::text)
-  and ($6::text is null or c.type = $6::text)
-  and ($7::text is null or coalesce(c.partitionkey, c.aggregateid) = $7::text)
+  and ($6::text is null
+       or (pg_catalog.hashtextextended(c.type collate "C", 0)
+               = pg_catalog.hashtextextended($6::text collate "C", 0)
+           and c.type = $6::text))
+  and ($7::text is null
+       or (pg_catalog.hashtextextended(coalesce(c.partitionkey, c.aggregateid) collate "C", 0)
+               = pg_catalog.hashtextextended($7::text collate "C", 0)
+           and coalesce(c.partitionkey, c.aggregateid) = $7::text))
   and ($8::bigint is null
        or c.opened_at >= 'epoch'::timestamptz + $8::bigint * interval '1 microsecond')
   and ($9::bigint is null

@@ -37,6 +37,10 @@ impl Replay for Postgres {
         let past = horizon.least();
         let mut tx = self.lease_tx(PLAN).await?;
         let connection = tx.connection();
+        // Some ten thousand rows by an index are not worth compiling anything for, whatever the
+        // statistics of a million cases say.
+        let uncompiled = sqlx::raw_sql("SET LOCAL jit = off").execute(&mut *connection);
+        uncompiled.await.map_err(while_doing(PLAN))?;
         let query = sqlx::query(include_str!("../../sql/replay/lock_subscription.sql"))
             .bind(request.subscription)
             .bind(self.now());
@@ -219,7 +223,7 @@ impl Ground {
     fn bench<'a>(&'a self, kind: CampaignKind, accept: &'a [Finding]) -> Bench<'a> {
         Bench {
             kind,
-            terms: self.terms,
+            terms: self.terms.clone(),
             types: &self.types,
             retention: self.retention,
             accept,

@@ -144,7 +144,7 @@ async fn bc_14_a_takeover_ends_an_open_effect_and_no_other() {
     assert_eq!(database.psql("select n from effects").await.trim(), "2");
     let again = store.begin(Begin { lease: Some(&old) }).await.unwrap_err();
     assert_eq!(again.kind(), StoreErrorKind::Fenced);
-    let renewed = store.renew(Renew { lease: &old }).await.unwrap_err();
+    let renewed = store.renew(Renew::of(&old)).await.unwrap_err();
     assert_eq!(renewed.kind(), StoreErrorKind::Fenced);
 }
 

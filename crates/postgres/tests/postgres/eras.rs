@@ -64,7 +64,7 @@ async fn a_dump_with_a_backlog_goes_on_in_a_new_cluster() {
     let mut connection = session_of(&server).await;
     let mut due = Vec::new();
     for rows_max in [1, 2, 100] {
-        let mut position = taken[0].position.clone();
+        let mut position = taken[0].stand.position.clone();
         assert_eq!(position.era, 2);
         let rows = drain(&store, &mut position, rows_max).await;
         assert_eq!(
@@ -144,7 +144,7 @@ async fn leave_a_backlog(database: &TestDatabase, store: &Postgres) -> Position 
         assert!(act(store, row).await);
     }
     let spans = [Span {
-        position: position.clone(),
+        stand: position.clone().into(),
         lanes: taken.iter().map(|lane| (lane.lane, lane.epoch)).collect(),
     }];
     let save = SavePosition {
@@ -256,7 +256,7 @@ async fn a_copy_is_noticed_and_eras_follow_each_other() {
     append(&store, &[envelope("third", "a")]).await;
     let lease = join(&store, "n", 60_000).await;
     let taken = take(&store, &lease).await;
-    let mut position = taken[0].position.clone();
+    let mut position = taken[0].stand.position.clone();
     assert_eq!(
         ids(&drain(&store, &mut position, 1).await),
         ["first", "second", "third"]

@@ -298,7 +298,7 @@ async fn ex_10_renewals_go_on_while_handlers_hold_every_connection() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    store.renew(Renew { lease: &lease }).await.unwrap();
+    store.renew(Renew::of(&lease)).await.unwrap();
     store.head().await.unwrap();
     store.ping().await.unwrap();
     drop(held);

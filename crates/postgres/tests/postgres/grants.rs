@@ -142,10 +142,10 @@ async fn a_worker_needs_no_more_than_its_role() {
     };
     store.settle(&mut tx, settle).await.unwrap();
     store.end(tx, End::Commit).await.unwrap();
-    let (rows, next) = crate::support::read(&store, &taken[0].position, 10).await;
+    let (rows, next) = crate::support::read(&store, &taken[0].stand.position, 10).await;
     assert_eq!(rows.len(), 1);
     let spans = [Span {
-        position: next,
+        stand: next.into(),
         lanes: vec![(0, taken[0].epoch)],
     }];
     let request = SavePosition {

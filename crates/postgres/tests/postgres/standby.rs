@@ -57,7 +57,7 @@ async fn a_streaming_standby_is_refused_until_it_is_promoted() {
             })
             .await
             .err(),
-        store.renew(Renew { lease: &lease }).await.err(),
+        store.renew(Renew::of(&lease)).await.err(),
         store.tidy(Retention::default()).await.err(),
         store.append(&mut connection, &messages).await.err(),
     ];
@@ -72,7 +72,7 @@ async fn a_streaming_standby_is_refused_until_it_is_promoted() {
         .await
         .unwrap();
     // The same store, with the connections that it has, and the same member.
-    store.renew(Renew { lease: &lease }).await.unwrap();
+    store.renew(Renew::of(&lease)).await.unwrap();
     let tx = store
         .begin(Begin {
             lease: Some(&lease),

@@ -20,7 +20,7 @@ const WAITS_FOR_POSITIONS: &str = "select exists (select 1 from pg_locks l
 async fn quarantine_all(store: &Postgres) {
     let lease = join(store, "worker", 60_000).await;
     let lanes = take(store, &lease).await;
-    let origin = lanes[0].position.clone();
+    let origin = lanes[0].stand.position.clone();
     let (rows, next) = read(store, &origin, 10).await;
     let cases: Vec<NewCase> = rows.into_iter().map(case).collect();
     let mut tx = store.begin(Begin { lease: None }).await.unwrap();
@@ -31,7 +31,7 @@ async fn quarantine_all(store: &Postgres) {
     store.settle(&mut tx, settle).await.unwrap();
     store.end(tx, End::Commit).await.unwrap();
     let spans = [Span {
-        position: next,
+        stand: next.into(),
         lanes: lanes
             .iter()
             .map(|taken| (taken.lane, taken.epoch))

@@ -49,7 +49,7 @@ async fn read_all(store: &Postgres) {
     assert_eq!(lanes.len(), 4);
     let lanes = lanes.iter().map(|lane| (lane.lane, lane.epoch)).collect();
     let spans = [Span {
-        position: store.head().await.unwrap(),
+        stand: store.head().await.unwrap().into(),
         lanes,
     }];
     let save = SavePosition {

@@ -1,5 +1,5 @@
 SELECT
-    s.subscription, s.revision, s.concurrency_max,
+    s.subscription, s.revision, s.concurrency_max, s.rate_per_second, s.rate_burst,
     EXISTS (
         SELECT 1 FROM onceward_pause AS p
         WHERE p.subscription = s.subscription AND p.resumed_at IS NULL

@@ -1,1 +1,3 @@
-SELECT concurrency_max FROM onceward_subscription WHERE subscription = ?1
+SELECT concurrency_max, rate_per_second, rate_burst
+FROM onceward_subscription
+WHERE subscription = ?1

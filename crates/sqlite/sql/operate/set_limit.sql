@@ -1,1 +1,3 @@
-UPDATE onceward_subscription SET concurrency_max = ?2 WHERE subscription = ?1
+UPDATE onceward_subscription
+SET concurrency_max = ?2, rate_per_second = ?3, rate_burst = ?4
+WHERE subscription = ?1

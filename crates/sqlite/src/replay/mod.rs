@@ -222,7 +222,7 @@ impl Ground {
     fn bench<'a>(&'a self, kind: CampaignKind, accept: &'a [Finding]) -> Bench<'a> {
         Bench {
             kind,
-            terms: self.terms,
+            terms: self.terms.clone(),
             types: &self.types,
             retention: self.retention,
             accept,

@@ -56,7 +56,7 @@ async fn a_takeover_comes_before_or_after_an_effect_never_during_it() {
     assert_eq!(stale.kind(), StoreErrorKind::Fenced);
     // Nor does it move a position.
     let span = Span {
-        position: store.head().await.unwrap(),
+        stand: store.head().await.unwrap().into(),
         lanes: mine.iter().map(|lane| (lane.lane, lane.epoch)).collect(),
     };
     let save = SavePosition {
@@ -71,7 +71,7 @@ async fn a_takeover_comes_before_or_after_an_effect_never_during_it() {
     assert!(
         kept.iter()
             .zip(&theirs)
-            .all(|(now, then)| now.position == then.position)
+            .all(|(now, then)| now.stand == then.stand)
     );
 }
 

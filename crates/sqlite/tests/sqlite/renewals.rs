@@ -42,7 +42,7 @@ async fn a_renewal_keeps_its_place_in_a_queue_that_is_longer_than_its_lease() {
     for _ in 0..60 {
         writers.spawn(write(file.store.clone(), stopped.clone()));
     }
-    let renewed = file.store.renew(Renew { lease: &lease });
+    let renewed = file.store.renew(Renew::of(&lease));
     let renewed = tokio::time::timeout(PATIENCE, renewed).await;
     stop.send_replace(true);
     while writers.join_next().await.is_some() {}

@@ -15,7 +15,7 @@ async fn catch_up(file: &TestFile) {
     let lease = join(&file.store, "a").await;
     let lanes = take_all(&file.store, &lease).await;
     let span = Span {
-        position: file.store.head().await.unwrap(),
+        stand: file.store.head().await.unwrap().into(),
         lanes: lanes.iter().map(|lane| (lane.lane, lane.epoch)).collect(),
     };
     let save = SavePosition {

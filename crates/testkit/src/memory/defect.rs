@@ -57,6 +57,14 @@ pub enum Defect {
     RemovesWhatIsLeft,
     /// Ages go on while a subscription is paused.
     PausesCount,
+    /// The oldest deferred message is taken to be as old as the last to be deferred.
+    BacklogLooksYoung,
+    /// Ages go on while a subscription stands still by itself.
+    StillCounts,
+    /// An operator's pause does not end one that would have ended by itself: both count.
+    StillUncut,
+    /// A retry that is due later counts as late.
+    FutureIsLate,
     /// A deferral that is gone is not noticed.
     GoneUnseen,
     /// Two campaigns may have one message.
@@ -89,7 +97,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 44] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -116,6 +124,10 @@ impl Defect {
         Self::PurgesWhatMayCome,
         Self::RemovesWhatIsLeft,
         Self::PausesCount,
+        Self::BacklogLooksYoung,
+        Self::StillCounts,
+        Self::StillUncut,
+        Self::FutureIsLate,
         Self::GoneUnseen,
         Self::CampaignsShare,
         Self::RerunsUndeclared,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use onceward_core::store::{CaseState, DeferralKind};
-use onceward_core::{LedgerEntry, Position, Row, Spent, Timestamp};
+use onceward_core::{LedgerEntry, Row, Spent, Stand, Timestamp};
 
 /// One write of a transaction, as the table has it afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +107,15 @@ pub enum Change {
         /// Length of its lease in milliseconds.
         lease_ms: u64,
     },
+    /// A subscription stands still by itself: this pause began, or goes on for longer.
+    StoodStill {
+        /// Subscription.
+        subscription: String,
+        /// Since when.
+        from: Timestamp,
+        /// Until when, unless it is said again or an operator pauses the subscription.
+        to: Timestamp,
+    },
     /// A lease was renewed.
     Renewed {
         /// Whose.
@@ -139,7 +148,7 @@ pub enum Change {
         /// Lane.
         lane: u16,
         /// Where it stands.
-        position: Position,
+        stand: Stand,
     },
     /// A position was kept.
     Saved {
@@ -150,7 +159,7 @@ pub enum Change {
         /// Lane.
         lane: u16,
         /// Where it stands.
-        position: Position,
+        stand: Stand,
     },
     /// A death was counted.
     DeathCounted {

@@ -3,13 +3,14 @@
 use onceward_core::Timestamp;
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
-    DeferralKind, Join, LaneState, Lanes, Lease, MemberState, Release, Renew, StoreError,
-    SubscriptionState, Survey, Take, TakenLane,
+    DeferralKind, Join, LaneState, Lanes, Lease, Limits, MemberState, Release, Renew, Still,
+    StoreError, SubscriptionState, Survey, Take, TakenLane,
 };
 
 use super::effects::fenced;
 use super::journal::Change;
 use super::state::{Member, State};
+use super::writes::Pause;
 use super::{Defect, MemoryStore, Operation};
 
 impl Lanes for MemoryStore {
@@ -47,6 +48,9 @@ impl Lanes for MemoryStore {
         state.listener.tell(now, || Change::Renewed {
             member: request.lease.member.clone(),
         });
+        for still in request.still {
+            self.stand_still(&mut state, &request, still, now);
+        }
         Ok(())
     }
 
@@ -81,7 +85,8 @@ impl Lanes for MemoryStore {
                     subscription: name.clone(),
                     revision: state.tables.revisions.get(name).copied().unwrap_or(0),
                     is_paused: state.tables.paused_since(name).is_some(),
-                    concurrency_max: state.tables.limits.get(name).copied(),
+                    concurrency_max: limits_of(&state, name).concurrency_max,
+                    rate: limits_of(&state, name).rate,
                     has_campaign: state
                         .campaigns
                         .campaigns
@@ -118,12 +123,12 @@ impl Lanes for MemoryStore {
             let is_owner = lane.owner.as_deref() == Some(request.lease.member.as_str());
             if is_owner && lane.epoch == released.epoch {
                 lane.owner = None;
-                lane.position = released.position.clone();
+                lane.stand = released.stand.clone();
                 state.listener.tell(now, || Change::Released {
                     member: request.lease.member.clone(),
                     subscription: request.subscription.to_owned(),
                     lane: released.lane,
-                    position: released.position.clone(),
+                    stand: released.stand.clone(),
                 });
             }
         }
@@ -150,6 +155,11 @@ impl Lanes for MemoryStore {
     }
 }
 
+fn limits_of(state: &State, subscription: &str) -> Limits {
+    let limits = state.tables.limits.get(subscription);
+    limits.copied().unwrap_or_default()
+}
+
 /// The member of a lease, unless it has ended.
 fn active<'s>(
     state: &'s mut State,
@@ -164,6 +174,37 @@ fn active<'s>(
 }
 
 impl MemoryStore {
+    fn stand_still(
+        &self,
+        state: &mut State,
+        request: &Renew<'_>,
+        still: &Still<'_>,
+        now: Timestamp,
+    ) {
+        if !state.subscriptions.contains_key(still.subscription) {
+            return;
+        }
+        let later = |ms: u64| now.plus_millis(i64::try_from(ms).unwrap_or(i64::MAX));
+        let since_ms = i64::try_from(still.since_ms).unwrap_or(i64::MAX);
+        let said = Pause {
+            subscription: still.subscription.to_owned(),
+            from: now.plus_millis(-since_ms),
+            to: Some(later(request.still_for_ms)),
+            counts: self.shared.has(Defect::StillCounts),
+            leaves_still: false,
+            still: Some((still.because, still.until_ms.map(later))),
+        };
+        let Some(pause) = state.tables.stand_still(said, now) else {
+            return;
+        };
+        let (from, to) = (pause.from, pause.to.unwrap_or(now));
+        state.listener.tell(now, || Change::StoodStill {
+            subscription: still.subscription.to_owned(),
+            from,
+            to,
+        });
+    }
+
     fn take_one(&self, state: &mut State, request: &Take<'_>, number: u16) -> Option<TakenLane> {
         let now = self.shared.clock.now();
         let place = (request.subscription.to_owned(), number);
@@ -185,7 +226,7 @@ impl MemoryStore {
         let lane = state.lanes.get_mut(&place)?;
         lane.epoch += 1;
         lane.owner = Some(request.lease.member.clone());
-        let (epoch, position) = (lane.epoch, lane.position.clone());
+        let (epoch, stand) = (lane.epoch, lane.stand.clone());
         state.listener.tell(now, || Change::Taken {
             member: request.lease.member.clone(),
             subscription: request.subscription.to_owned(),
@@ -196,7 +237,7 @@ impl MemoryStore {
         Some(TakenLane {
             lane: number,
             epoch,
-            position,
+            stand,
             is_suspect: owner.is_some() && !self.shared.has(Defect::NeverSuspect),
             not_before,
         })

@@ -68,12 +68,12 @@ impl Log for MemoryStore {
                 };
                 let is_owner = lane.owner.as_deref() == Some(request.member);
                 if (is_owner && lane.epoch == *epoch) || honours_all {
-                    lane.position = span.position.clone();
+                    lane.stand = span.stand.clone();
                     state.listener.tell(now, || Change::Saved {
                         member: request.member.to_owned(),
                         subscription: request.subscription.to_owned(),
                         lane: *number,
-                        position: span.position.clone(),
+                        stand: span.stand.clone(),
                     });
                 }
             }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use onceward_core::case::{account, act, may_purge};
 use onceward_core::store::{
     ActOnCase, Actor, AuditEntry, CaseAction, CaseGroup, Correction, Deferral, DeferralKind,
-    GroupQuery, HistoryQuery, Operate, ResumeDeferred, SetLimit, SetPause, Standing, StoreError,
-    StoreErrorKind,
+    GroupQuery, HistoryQuery, Operate, ResumeDeferred, RevealOperation, SetLimit, SetPause,
+    Standing, StoreError, StoreErrorKind,
 };
 use onceward_core::{Spent, Timestamp};
 
@@ -82,6 +82,8 @@ impl Operate for MemoryStore {
                 from: now,
                 to: None,
                 counts: self.shared.has(Defect::PausesCount),
+                still: None,
+                leaves_still: self.shared.has(Defect::StillUncut),
             }),
             Write::Audit(AuditEntry {
                 before: paused(before),
@@ -100,20 +102,38 @@ impl Operate for MemoryStore {
         let mut state = self.shared.state();
         known(&state, request.subscription)?;
         let before = state.tables.limits.get(request.subscription).copied();
-        let checked = request.check(before);
-        checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
-        let limit = |max: Option<u16>| serde_json::json!({ "concurrency_max": max }).to_string();
+        let before = before.unwrap_or_default();
+        let after = request.after(before);
+        let after = after.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
         let subscription = request.subscription.to_owned();
         let mut writes = vec![
-            Write::Limit(subscription, request.concurrency_max),
+            Write::Limit(subscription, after),
             Write::Audit(AuditEntry {
-                before: limit(before),
-                after: limit(request.concurrency_max),
+                before: before.account(),
+                after: after.account(),
                 ..entry(now, request.by, "limit", request.subscription)
             }),
         ];
         writes.extend(self.revise(request.subscription));
         commit(&mut state, now, writes);
+        Ok(())
+    }
+
+    async fn reveal_operation(&self, request: RevealOperation<'_>) -> Result<(), StoreError> {
+        self.enter(Operation::Operate).await?;
+        let now = self.shared.clock.now();
+        let mut state = self.shared.state();
+        let checked = request.check();
+        checked.map_err(|refusal| StoreError::refused(ACTION, refusal))?;
+        let rows = request.subscriptions.iter().map(|subscription| {
+            Write::Audit(AuditEntry {
+                before: request.account(),
+                after: request.account(),
+                ..entry(now, request.by, request.as_str(), subscription)
+            })
+        });
+        let rows = rows.collect();
+        commit(&mut state, now, rows);
         Ok(())
     }
 

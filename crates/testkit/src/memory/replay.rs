@@ -289,7 +289,7 @@ fn bench<'a>(
     let retention = retention.and_then(|(_, report)| report.retention);
     Bench {
         kind,
-        terms: subscription.terms,
+        terms: subscription.terms.clone(),
         types: &subscription.types,
         retention: retention.unwrap_or_default(),
         accept,

@@ -32,7 +32,7 @@ impl Schema for MemoryStore {
         state.era += 1;
         let start = Position::origin(state.era);
         for lane in state.lanes.values_mut() {
-            lane.position = start.clone();
+            lane.stand = start.clone().into();
         }
         Ok(state.era)
     }
@@ -48,7 +48,7 @@ impl Schema for MemoryStore {
         }
         if let Some(known) = state.subscriptions.get_mut(name) {
             known.types = declared.types.to_vec();
-            known.terms = declared.terms;
+            known.terms = declared.terms.clone();
             return Ok(Registered::Known { lanes: known.lanes });
         }
         let mut log = state.tables.log.values();
@@ -64,7 +64,7 @@ impl Schema for MemoryStore {
             let lane = Lane {
                 epoch: 0,
                 owner: None,
-                position: position.clone(),
+                stand: position.clone().into(),
             };
             state.lanes.insert((name.to_owned(), number), lane);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use onceward_core::store::{StoreErrorKind, Terms};
-use onceward_core::{Position, Snapshot, Timestamp};
+use onceward_core::{Snapshot, Stand, Timestamp};
 
 use super::journal::{Change, Listener};
 use super::replay::Campaigns;
@@ -49,7 +49,7 @@ pub(super) struct Subscription {
 pub(super) struct Lane {
     pub(super) epoch: u64,
     pub(super) owner: Option<String>,
-    pub(super) position: Position,
+    pub(super) stand: Stand,
 }
 
 /// A member of the fleet.

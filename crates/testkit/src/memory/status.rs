@@ -66,8 +66,11 @@ impl Status for MemoryStore {
             oldest_waiting_at: None,
             deferred: DeferredCounts::default(),
             oldest_deferred_at: None,
+            due_since: None,
             quarantined: 0,
             paused_at: state.tables.paused_since(name),
+            still: state.tables.still(name, now),
+            rate: state.tables.limits.get(name).and_then(|limits| limits.rate),
             lanes: owners(&state, name, now),
             now,
         };
@@ -77,7 +80,23 @@ impl Status for MemoryStore {
         }
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
-                count_deferred(&mut backlog, deferred.kind, deferred.first_at);
+                count_deferred(&mut backlog, deferred.kind);
+                let other = backlog.oldest_deferred_at.unwrap_or(deferred.first_at);
+                backlog.oldest_deferred_at =
+                    Some(match self.shared.has(Defect::BacklogLooksYoung) {
+                        true => other.max(deferred.first_at),
+                        false => other.min(deferred.first_at),
+                    });
+                let is_late_retry = deferred.kind == DeferralKind::Retry
+                    && (deferred.due_at <= Some(now) || self.shared.has(Defect::FutureIsLate));
+                if let Some(due_at) = deferred.due_at.filter(|_| is_late_retry) {
+                    let earlier = backlog.due_since.is_none_or(|since| due_at < since);
+                    backlog.due_since = if earlier {
+                        Some(due_at)
+                    } else {
+                        backlog.due_since
+                    };
+                }
             }
         }
         let cases = state.tables.cases.values();
@@ -194,7 +213,7 @@ fn dropped<'s>(state: &'s State, subscription: &'s str) -> impl Iterator<Item = 
 pub(super) fn is_past(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
     let number = lane_of(row.slot, subscription.lanes);
     let lane = state.lanes.get(&(name.to_owned(), number));
-    lane.is_some_and(|lane| lane.position.is_past(row.xid, row.seq))
+    lane.is_some_and(|lane| lane.stand.position.is_past(row.xid, row.seq))
 }
 
 fn stand(
@@ -297,7 +316,7 @@ fn count_waiting(
     }
 }
 
-fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp) {
+fn count_deferred(backlog: &mut Backlog, kind: DeferralKind) {
     let counts = &mut backlog.deferred;
     match kind {
         DeferralKind::Retry => counts.retry += 1,
@@ -306,6 +325,4 @@ fn count_deferred(backlog: &mut Backlog, kind: DeferralKind, first_at: Timestamp
         DeferralKind::Operator => counts.operator += 1,
         DeferralKind::Gap => counts.gap += 1,
     }
-    let oldest = backlog.oldest_deferred_at.unwrap_or(first_at);
-    backlog.oldest_deferred_at = Some(oldest.min(first_at));
 }

@@ -25,6 +25,7 @@ impl Time for MemoryStore {
         }
         let pauses = state.tables.pauses.iter().filter(|pause| {
             pause.subscription == request.subscription
+                && pause.still.is_none()
                 && pause.to.is_none_or(|to| to > request.since)
         });
         let pauses = pauses.map(|pause| Paused {

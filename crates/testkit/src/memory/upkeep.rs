@@ -13,6 +13,8 @@ use super::{Defect, MemoryStore, Operation};
 
 /// Most rows of one table that a round removes.
 const ROUND_ROWS: usize = 1_000;
+/// How long a pause that ended by itself is kept, in milliseconds.
+const PAUSES_MS: u64 = 90 * 86_400_000;
 
 impl Upkeep for MemoryStore {
     async fn tidy(&self, retention: Retention) -> Result<UpkeepReport, StoreError> {
@@ -195,4 +197,24 @@ fn tidy_records(state: &mut State, now: Timestamp, report: &mut UpkeepReport) {
     let members = &mut state.members;
     members.retain(|name, member| !member.is_ended || owners.contains(name));
     report.records_removed = (before - accepted.len() - members.len()) as u64;
+    report.records_removed += tidy_pauses(state, now);
+}
+
+/// Removes pauses that ended by themselves long ago; one that counts for the age of a message which
+/// is still deferred stays.
+fn tidy_pauses(state: &mut State, now: Timestamp) -> u64 {
+    let before = state.tables.pauses.len();
+    let deferrals = &state.tables.deferrals;
+    state.tables.pauses.retain(|pause| {
+        let is_old = |to| is_older(to, now, PAUSES_MS);
+        let to = pause.to.filter(|to| pause.still.is_some() && is_old(*to));
+        let counts = |to| {
+            let mut its = deferrals
+                .iter()
+                .filter(|((of, _), _)| *of == pause.subscription);
+            its.any(|(_, deferred)| deferred.first_at < to)
+        };
+        to.is_none_or(counts)
+    });
+    (before - state.tables.pauses.len()) as u64
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::journal::Written;
 use onceward_core::case::fingerprint;
 use onceward_core::store::{
-    AuditEntry, Case, Correction, Deferral, DeferralKind, NewCase, Standing,
+    AuditEntry, Case, Correction, Deferral, DeferralKind, Limits, NewCase, Standing, StillBecause,
+    StillNow,
 };
 use onceward_core::{
     Digest, FailureRecord, Identity, LedgerEntry, LedgerKey, Row, Spent, Timestamp,
@@ -28,7 +29,7 @@ pub(super) struct Tables {
     /// By subscription; one without is at nought.
     pub(super) revisions: BTreeMap<String, u64>,
     /// Operators' limits, by subscription.
-    pub(super) limits: BTreeMap<String, u16>,
+    pub(super) limits: BTreeMap<String, Limits>,
     /// Rows of user code, by table and key.
     pub(super) user: BTreeMap<(String, String), String>,
     last_case: i64,
@@ -42,9 +43,20 @@ pub(super) struct Pause {
     pub(super) to: Option<Timestamp>,
     /// Ages go on meanwhile; only with a defect.
     pub(super) counts: bool,
+    /// Why it is there without an operator's word, and when that ends: it ends by itself.
+    pub(super) still: Option<(StillBecause, Option<Timestamp>)>,
+    /// It does not end one that would have ended by itself; only with a defect.
+    pub(super) leaves_still: bool,
 }
 
 impl Pause {
+    /// An operator's pause ends it, where it would have ended by itself.
+    fn cut(&mut self, at: Timestamp) {
+        if self.still.is_some() {
+            self.to = self.to.map(|to| to.min(at.max(self.from)));
+        }
+    }
+
     /// How much of it lies between two moments, in milliseconds.
     fn overlap_ms(&self, since: Timestamp, until: Timestamp) -> i64 {
         let to = self.to.unwrap_or(until).min(until);
@@ -197,8 +209,8 @@ pub(super) enum Write {
     },
     /// A pause begins, or ends where one is there.
     Pause(Pause),
-    /// An operator's limit, or the end of it.
-    Limit(String, Option<u16>),
+    /// Operators' limits.
+    Limit(String, Limits),
     Revise(String),
     Audit(AuditEntry),
     Accept((String, String), Claim),
@@ -428,11 +440,8 @@ impl Tables {
                 }
             }
             Write::Pause(pause) => self.pause(pause),
-            Write::Limit(subscription, None) => {
-                self.limits.remove(&subscription);
-            }
-            Write::Limit(subscription, Some(max)) => {
-                self.limits.insert(subscription, max);
+            Write::Limit(subscription, limits) => {
+                self.limits.insert(subscription, limits);
             }
             Write::Revise(subscription) => *self.revisions.entry(subscription).or_default() += 1,
             Write::Audit(entry) => {
@@ -516,8 +525,36 @@ impl Tables {
         let is_its = |p: &&mut Pause| p.subscription == pause.subscription && p.to.is_none();
         match self.pauses.iter_mut().find(is_its) {
             Some(open) => open.to = Some(pause.from),
-            None => self.pauses.push(pause),
+            None => {
+                let is_its = |p: &&mut Pause| p.subscription == pause.subscription;
+                for other in self.pauses.iter_mut().filter(is_its) {
+                    if !pause.leaves_still {
+                        other.cut(pause.from);
+                    }
+                }
+                self.pauses.push(pause);
+            }
         }
+    }
+
+    /// Begins or prolongs a pause that ends by itself: the last one, where it is of this kind and
+    /// reaches into the time in question; none where another lasts. Returns the pause.
+    pub(super) fn stand_still(&mut self, said: Pause, now: Timestamp) -> Option<&Pause> {
+        let is_its = |p: &Pause| p.subscription == said.subscription;
+        let Some(last) = self.pauses.iter().rposition(is_its) else {
+            self.pauses.push(said);
+            return self.pauses.last();
+        };
+        let found = &mut self.pauses[last];
+        if found.still.is_some() && found.to >= Some(said.from) {
+            found.to = found.to.max(said.to);
+            found.still = said.still;
+            return self.pauses.get(last);
+        }
+        let ended = found.to.filter(|to| *to <= now)?;
+        let from = said.from.max(ended);
+        self.pauses.push(Pause { from, ..said });
+        self.pauses.last()
     }
 
     /// Since when a subscription is paused, if it is.
@@ -525,6 +562,20 @@ impl Tables {
         let mut pauses = self.pauses.iter();
         let open = pauses.find(|p| p.subscription == subscription && p.to.is_none());
         open.map(|pause| pause.from)
+    }
+
+    /// Why work on a subscription stands still without an operator's word, if it does.
+    pub(super) fn still(&self, subscription: &str, now: Timestamp) -> Option<StillNow> {
+        let mut pauses = self.pauses.iter().rev();
+        let its = pauses.find(|p| {
+            p.subscription == subscription && p.still.is_some() && p.to.is_some_and(|to| to > now)
+        })?;
+        let (because, until) = its.still?;
+        Some(StillNow {
+            because,
+            since: its.from,
+            until,
+        })
     }
 
     /// The budget used of a deferred message, with the age as of now: pauses do not count.

@@ -50,6 +50,12 @@ pub enum Defect {
     ForgetsMerged,
     /// The time by which lateness is judged is ahead.
     ShedsEarly,
+    /// Messages are retried for as long as it takes.
+    AgeUnlimited,
+    /// Messages are given up before their time.
+    AgeCutShort,
+    /// Nobody was there, and the message pays for it.
+    OutageCounts,
     /// The store is wrong.
     Store(memory::Defect),
 }
@@ -75,6 +81,9 @@ impl Defect {
             Self::MergesIntoItself,
             Self::ForgetsMerged,
             Self::ShedsEarly,
+            Self::AgeUnlimited,
+            Self::AgeCutShort,
+            Self::OutageCounts,
         ];
         own.into_iter()
             .chain(memory::Defect::ALL.into_iter().map(Self::Store))
@@ -122,7 +131,7 @@ impl SimStore {
         if self.is(Defect::AdvancesPastUnfinished) {
             let head = self.inner.head().await?;
             for span in &mut spans {
-                span.position = head.clone();
+                span.stand = head.clone().into();
             }
         }
         Ok(spans)
@@ -136,7 +145,7 @@ impl SimStore {
         if self.is(Defect::DropsBuffer) && self.process.is_stopping() {
             let head: Position = self.inner.head().await?;
             for lane in &mut lanes {
-                lane.position = head.clone();
+                lane.stand = head.clone().into();
             }
         }
         Ok(lanes)
@@ -358,7 +367,7 @@ impl SimStore {
         let released = ReleasedLane {
             lane: taken.lane,
             epoch: taken.epoch,
-            position: taken.position,
+            stand: taken.stand,
         };
         let request = Release {
             lease: &lease,

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Call, Class, Context, Deliver, Delivery, Failure, Identity, Merge, Probe, Semantics, Start,
-    Subscription,
+    Call, Class, Context, Deliver, Delivery, Failure, Identity, Merge, Probe, RetryPolicy,
+    Semantics, Start, Subscription,
 };
 use serde::{Deserialize, Serialize};
 
+use super::defect::Defect;
 use super::history::{Event, Outcome};
 use super::messages::{Body, Numbered, Pay, Placed, Shipped, body_of, envelope};
 use super::process::Process;
-use super::setup::{Conduct, Role, Setup, Trouble};
+use super::setup::{Conduct, Fault, Role, Setup, Trouble};
 use super::store::SimStore;
+use super::world::World;
 
 /// A subscription of the service, as every process declares it.
 pub(super) fn subscription(
@@ -41,16 +43,24 @@ pub(super) fn subscription(
         Role::Mail => subscription.deliver(["order.placed"], Mail { process }),
     };
     let subscription = subscription
-        .retry(setup.policy())
+        .retry(policy_of(setup))
         .concurrency(setup.concurrency)
         .lanes(setup.lanes)
         .order(setup.order(role))
         .timeout_ms(setup.timeout_ms)
         .batch_max(if setup.coalesce { 20 } else { 1 })
         .start(Start::Earliest);
+    let subscription = match setup.tenants_of(role) {
+        Some(tenants) => subscription.tenants(tenants),
+        None => subscription,
+    };
     let subscription = match setup.version_policy() {
         Some(policy) => subscription.versions(policy),
         None => subscription,
+    };
+    let subscription = match setup.has(Fault::Outage) {
+        true => subscription.breaker(setup.breaker()),
+        false => subscription,
     };
     let subscription = match setup.merges(role) {
         true => subscription.merge(Merge::Latest),
@@ -69,6 +79,25 @@ pub(super) fn subscription(
     match setup.holds_key(role) {
         true => subscription.on_poison(onceward::OnPoison::HoldKey),
         false => subscription.on_poison(onceward::OnPoison::Skip),
+    }
+}
+
+/// The budget as the engine is told it, which may be wrong on purpose.
+fn policy_of(setup: &Setup) -> RetryPolicy {
+    let mut policy = setup.policy();
+    match setup.defect {
+        Some(Defect::AgeUnlimited) => policy.age_max_ms = 86_400_000,
+        Some(Defect::AgeCutShort) => policy.age_max_ms /= 2,
+        _ => {}
+    }
+    policy
+}
+
+/// Nobody is there; a defect takes that for trouble of the message.
+fn nobody(world: &World) -> Failure {
+    match world.setup.defect {
+        Some(Defect::OutageCounts) => Failure::transient("away", "simulated"),
+        _ => Failure::unavailable("away", "simulated"),
     }
 }
 
@@ -246,6 +275,10 @@ impl Call<SimStore> for Carrier {
         let number = message.number();
         let conduct = world.setup.conduct(Role::Carrier, number);
         self.process.step(1 + conduct.work_ms).await;
+        if world.is_away() {
+            self.asked(number, operation, Outcome::Away);
+            return Err(nobody(&world));
+        }
         let (_, before) = world.run(Role::Carrier, number);
         let trouble = conduct
             .trouble
@@ -277,15 +310,22 @@ impl Call<SimStore> for Carrier {
             .ok_or_else(|| Failure::permanent("no_booking", "without a booking there is no answer"))
     }
 
-    async fn probe(&self, operation: &str, _: &Placed) -> Result<Probe<Booking>, Failure> {
+    async fn probe(&self, operation: &str, message: &Placed) -> Result<Probe<Booking>, Failure> {
         let world = Arc::clone(&self.process.world);
         self.process.step(1 + world.random(5)).await;
+        if world.is_away() {
+            self.process.say(Event::ProbedNobody {
+                role: Role::Carrier,
+                number: message.number(),
+            });
+            return Err(nobody(&world));
+        }
         let booking = world.booking(operation);
         self.process.say(Event::Probed {
             operation: operation.to_owned(),
             is_done: booking.is_some(),
         });
-        if !world.is_calm() && world.setup.has(super::setup::Fault::Lost) && world.chance(20) {
+        if !world.is_calm() && world.setup.has(Fault::Lost) && world.chance(20) {
             return Err(Failure::transient("probe_lost", "simulated"));
         }
         self.process.step(world.random(5)).await;
@@ -327,6 +367,15 @@ impl Deliver for Mail {
         let body = body_of(&delivery.row.envelope.payload)
             .ok_or_else(|| Failure::new(Class::Schema, "unreadable", "unreadable"))?;
         let conduct = world.setup.conduct(Role::Mail, body.number);
+        if world.is_away() {
+            self.process.step(1 + conduct.work_ms).await;
+            self.process.say(Event::Delivered {
+                role: Role::Mail,
+                seq,
+                outcome: Outcome::Away,
+            });
+            return Err(nobody(&world));
+        }
         let (run, before) = world.run(Role::Mail, body.number);
         self.process.say(Event::Ran {
             role: Role::Mail,
@@ -336,7 +385,12 @@ impl Deliver for Mail {
             run,
         });
         self.process.step(1 + conduct.work_ms).await;
-        let trouble = fails(conduct, delivery.attempt, before);
+        // While the breaker is not closed an attempt is not counted, and a breaker stays open where
+        // all fail.
+        let trouble = match world.setup.has(Fault::Outage) {
+            true => fails(conduct, before.saturating_add(1), before),
+            false => fails(conduct, delivery.attempt, before),
+        };
         let outcome = match trouble {
             None => Outcome::Done,
             Some(Trouble::Rejected) => Outcome::Rejected,

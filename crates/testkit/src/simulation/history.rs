@@ -19,6 +19,8 @@ pub enum Outcome {
     Failed,
     /// It was done and nobody heard of it.
     DoneUnheard,
+    /// Nobody was there to be asked.
+    Away,
 }
 
 /// Something that happened outside the database.
@@ -72,6 +74,13 @@ pub enum Event {
         operation: String,
         /// Whether it was done.
         is_done: bool,
+    },
+    /// The outside was to be asked about an operation, and was away.
+    ProbedNobody {
+        /// Subscription.
+        role: Role,
+        /// The message's number.
+        number: u64,
     },
     /// A message was delivered: the other side confirmed or refused it.
     Delivered {

@@ -62,5 +62,12 @@ pub(super) fn body_of(payload: &Payload) -> Option<Body> {
 pub(super) fn envelope(message_type: &str, id: String, body: &Body) -> Envelope {
     let text = serde_json::json!({ "number": body.number, "copy": body.copy, "key": body.key });
     let payload = Payload::Json(text.to_string().into());
-    Envelope::new(id, "order", body.key.clone(), message_type, payload)
+    let mut envelope = Envelope::new(id, "order", body.key.clone(), message_type, payload);
+    // One key has one tenant. Keys are few, tenants fewer; some messages name none.
+    let tenant = body.key.bytes().map(u32::from).sum::<u32>() % 4;
+    if tenant > 0 {
+        let named = ("tenant".to_owned(), format!("t{tenant}"));
+        envelope.attributes.extend([named]);
+    }
+    envelope
 }

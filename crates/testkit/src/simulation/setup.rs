@@ -1,10 +1,12 @@
 //! What one seed stands for: the fleet, the messages, the handlers' conduct, the faults.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use fastrand::Rng;
-use onceward::{Gaps, OnPoison, Order, RetryPolicy, VersionPolicy};
+use onceward::{BreakerPolicy, Gaps, OnPoison, Order, RetryPolicy, VersionPolicy};
+use onceward_core::group::{Grouping, Tenants};
 
 use super::defect::Defect;
 
@@ -42,6 +44,16 @@ impl Role {
     /// Whether it takes the messages that carry versions, and keeps a ledger of them.
     const fn checks_versions(self) -> bool {
         matches!(self, Self::Ship | Self::Stats | Self::Carrier)
+    }
+
+    /// The type that it takes.
+    #[must_use]
+    pub const fn message_type(self) -> &'static str {
+        match self {
+            Self::Pay => "order.pay",
+            Self::Track => "order.shipped",
+            _ => "order.placed",
+        }
     }
 
     /// The subscription's name.
@@ -103,11 +115,13 @@ pub enum Fault {
     Operate,
     /// Operators send messages out again, by campaigns.
     Replay,
+    /// The other side of calls and deliveries is away for a while.
+    Outage,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Crash,
         Self::Linger,
         Self::Pause,
@@ -124,6 +138,7 @@ impl Fault {
         Self::Age,
         Self::Operate,
         Self::Replay,
+        Self::Outage,
     ];
 
     /// The name used on the command line.
@@ -146,6 +161,7 @@ impl Fault {
             Self::Age => "age",
             Self::Operate => "operate",
             Self::Replay => "replay",
+            Self::Outage => "outage",
         }
     }
 }
@@ -257,6 +273,8 @@ pub struct Setup {
     pub merge: bool,
     /// After how long messages are shed, in milliseconds.
     pub shed_after_ms: Option<u64>,
+    /// Into how many groups tenants fall, where subscriptions tell them apart.
+    pub tenants: Option<u8>,
     /// Faults happen until then.
     pub calm_at_ms: u64,
     /// Messages are appended until then.
@@ -286,7 +304,7 @@ impl Setup {
         let share = rng.u32(2..9);
         // What came later is drawn apart, so that a seed's other choices are what they were
         // without it.
-        let later = [Fault::Age, Fault::Operate, Fault::Replay];
+        let later = [Fault::Age, Fault::Operate, Fault::Replay, Fault::Outage];
         let drawn = Fault::ALL
             .into_iter()
             .filter(|fault| !later.contains(fault));
@@ -303,6 +321,11 @@ impl Setup {
         if replay.u32(..8) < 4 {
             faults.push(Fault::Replay);
         }
+        let mut outage = Rng::with_seed(seed ^ 0xa3a1_0000);
+        if outage.u32(..8) < 3 {
+            faults.push(Fault::Outage);
+        }
+        let mut tenants = Rng::with_seed(seed ^ 0x7e4a_4175);
         Self {
             seed,
             coalesce: true,
@@ -335,6 +358,7 @@ impl Setup {
             versions: None,
             merge: false,
             shed_after_ms: None,
+            tenants: (tenants.u32(..8) < 3).then(|| tenants.u8(1..6)),
             calm_at_ms,
             producing_ms: calm_at_ms * rng.u64(50..95) / 100,
             rate: rng.u32(5..80),
@@ -392,6 +416,25 @@ impl Setup {
         self.shed_after_ms.filter(|_| role != Role::Pay)
     }
 
+    /// Whose messages a subscription tells apart.
+    #[must_use]
+    pub fn tenants_of(&self, role: Role) -> Option<Tenants> {
+        let is_told_apart = role != Role::Pay;
+        Some(Tenants {
+            attribute: "tenant".to_owned(),
+            groups: self.tenants.filter(|_| is_told_apart)?,
+        })
+    }
+
+    /// By what a subscription's messages are divided.
+    #[must_use]
+    pub fn grouping(&self, role: Role) -> Grouping {
+        Grouping {
+            tenants: self.tenants_of(role),
+            ..Grouping::of_types([role.message_type()])
+        }
+    }
+
     /// How the versions of aggregates are judged.
     #[must_use]
     pub fn version_policy(&self) -> Option<VersionPolicy> {
@@ -416,6 +459,27 @@ impl Setup {
     #[must_use]
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
+    }
+
+    /// When the other side of calls and deliveries is away, in milliseconds of the run.
+    #[must_use]
+    pub fn outage_ms(&self) -> Option<Range<u64>> {
+        if !self.has(Fault::Outage) {
+            return None;
+        }
+        let mut rng = Rng::with_seed(self.seed ^ 0xa3a1_0001);
+        let from = self.calm_at_ms * rng.u64(5..50) / 100;
+        Some(from..from + self.calm_at_ms * rng.u64(10..45) / 100)
+    }
+
+    /// When the other side counts as away: in time that fits a run.
+    #[must_use]
+    pub fn breaker(&self) -> BreakerPolicy {
+        BreakerPolicy {
+            pause_ms: 100,
+            pause_max_ms: 1_000,
+            ..BreakerPolicy::default()
+        }
     }
 
     /// The order that a subscription keeps.

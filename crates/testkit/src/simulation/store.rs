@@ -411,6 +411,11 @@ impl Operate for SimStore {
             .await
     }
 
+    async fn reveal_operation(&self, request: RevealOperation<'_>) -> Result<(), StoreError> {
+        self.through("reveal_operation", self.inner.reveal_operation(request))
+            .await
+    }
+
     async fn history(&self, query: HistoryQuery<'_>) -> Result<Vec<AuditEntry>, StoreError> {
         self.through("history", self.inner.history(query)).await
     }

@@ -85,6 +85,12 @@ impl World {
         self.say("-", Event::Calm);
     }
 
+    /// Whether the other side of calls and deliveries is away.
+    pub(super) fn is_away(&self) -> bool {
+        let outage = self.setup.outage_ms();
+        outage.is_some_and(|outage| outage.contains(&self.at_ms()))
+    }
+
     /// A number below `below`.
     pub(super) fn random(&self, below: u64) -> u64 {
         lock(&self.rng).u64(..below.max(1))

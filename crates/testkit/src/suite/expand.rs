@@ -150,6 +150,14 @@ macro_rules! store_suite_cases {
                 a_released_message_outlives_its_row
                 a_pause_goes_along_with_a_new_name
             }
+            still {
+                no_age_counts_while_something_stands_still
+                an_operators_pause_takes_the_place_of_what_stands_still
+                the_backlog_says_what_stands_still
+                old_standstills_are_forgotten
+                what_is_due_later_is_not_late
+                a_limit_of_starts_is_seen_and_ends
+            }
             registry {
                 a_new_name_takes_everything_along
                 a_subscription_ends_and_repeats_nothing

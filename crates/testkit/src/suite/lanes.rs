@@ -65,7 +65,7 @@ pub async fn a_lease_runs_out_unless_it_is_renewed<F: Fixture>(fixture: &F) -> C
     let _b = join(store, "b").await?;
     fixture.advance_ms(LEASE_MS * 6 / 10);
     assert_eq!(live_members(store).await?, ["a", "b"]);
-    store.renew(Renew { lease: &a }).await?;
+    store.renew(Renew::of(&a)).await?;
     fixture.advance_ms(LEASE_MS * 6 / 10);
     assert_eq!(live_members(store).await?, ["a"]);
     fixture.advance_ms(LEASE_MS * 6 / 10);
@@ -80,7 +80,7 @@ pub async fn a_lease_nobody_took_over_can_be_renewed_late<F: Fixture>(fixture: &
     let a = join(store, "a").await?;
     let taken = take_one(store, &a, 0).await?;
     fixture.advance_ms(LEASE_MS * 3);
-    store.renew(Renew { lease: &a }).await?;
+    store.renew(Renew::of(&a)).await?;
     assert_eq!(live_members(store).await?, ["a"]);
     let b = join(store, "b").await?;
     assert!(
@@ -114,7 +114,7 @@ pub async fn a_lease_from_before_the_clock_was_set_back_has_run_out<F: Fixture>(
     assert_eq!(live_members(store).await?, ["a", "b"]);
     assert!(take(store, &b, &[0]).await?.is_empty(), "the lane is a's");
     fixture.set_back_ms(LEASE_MS * 100);
-    store.renew(Renew { lease: &b }).await?;
+    store.renew(Renew::of(&b)).await?;
     assert_eq!(live_members(store).await?, ["b"]);
     let backlog = store.backlog(BacklogQuery {
         subscription: SUB,
@@ -124,9 +124,9 @@ pub async fn a_lease_from_before_the_clock_was_set_back_has_run_out<F: Fixture>(
     let owner = backlog.await?.lanes.into_iter().find(|lane| lane.lane == 0);
     assert!(!owner.ok_or("lane 0 is not seen")?.is_live);
     store.tidy(Retention::default()).await?;
-    store.renew(Renew { lease: &b }).await?;
+    store.renew(Renew::of(&b)).await?;
     assert!(take_one(store, &b, 0).await?.is_suspect);
-    let renewed = store.renew(Renew { lease: &a }).await;
+    let renewed = store.renew(Renew::of(&a)).await;
     assert_refused(renewed, StoreErrorKind::Fenced, "a renewal of the dead")?;
     Ok(())
 }
@@ -145,7 +145,7 @@ pub async fn a_free_lane_is_taken_from_the_start<F: Fixture>(fixture: &F) -> Cas
     for lane in &taken {
         assert!(!lane.is_suspect);
         assert_eq!(lane.not_before, None);
-        let (rows, _) = read_all(store, &lane.position, 10).await?;
+        let (rows, _) = read_all(store, &lane.stand.position, 10).await?;
         assert_eq!(ids(&rows), ["m1", "m2", "m3"]);
     }
     let survey = store.survey().await?;
@@ -174,14 +174,14 @@ pub async fn a_released_lane_goes_on_where_it_stood<F: Fixture>(fixture: &F) -> 
     append(store, &messages(1, 2)).await?;
     let (a, b) = (join(store, "a").await?, join(store, "b").await?);
     let mine = take_one(store, &a, 1).await?;
-    let (rows, boundary) = read_all(store, &mine.position, 10).await?;
-    let inside = mine.position.reach(&boundary.after, rows[0].seq);
+    let (rows, boundary) = read_all(store, &mine.stand.position, 10).await?;
+    let inside = mine.stand.position.reach(&boundary.after, rows[0].seq);
     release(store, &a, &mine, &inside).await?;
     let theirs = take_one(store, &b, 1).await?;
-    assert_eq!(theirs.position, inside);
+    assert_eq!(theirs.stand.position, inside);
     assert!(theirs.epoch > mine.epoch);
     assert!(!theirs.is_suspect);
-    let (rest, _) = read_all(store, &theirs.position, 10).await?;
+    let (rest, _) = read_all(store, &theirs.stand.position, 10).await?;
     assert_eq!(ids(&rest), ["m2"]);
     Ok(())
 }
@@ -201,8 +201,8 @@ pub async fn leaving_hands_over_the_saved_position<F: Fixture>(fixture: &F) -> C
     let b = join(store, "b").await?;
     let theirs = take(store, &b, &[0, 1]).await?;
     assert_eq!(theirs.len(), 2);
-    assert_eq!(theirs[0].position, reached);
-    assert_eq!(theirs[1].position, mine[1].position);
+    assert_eq!(theirs[0].stand.position, reached);
+    assert_eq!(theirs[1].stand.position, mine[1].stand.position);
     assert!(theirs.iter().all(|lane| !lane.is_suspect), "a clean end");
     Ok(())
 }
@@ -216,7 +216,7 @@ pub async fn who_has_left_can_do_nothing_more<F: Fixture>(fixture: &F) -> CaseRe
     store.end(tx, End::Commit).await?;
     store.leave(&a).await?;
     let fenced = StoreErrorKind::Fenced;
-    assert_refused(store.renew(Renew { lease: &a }).await, fenced, "renewing")?;
+    assert_refused(store.renew(Renew::of(&a)).await, fenced, "renewing")?;
     assert_refused(
         store.begin(Begin { lease: Some(&a) }).await,
         fenced,
@@ -254,11 +254,11 @@ pub async fn lanes_of_one_member_stand_apart<F: Fixture>(fixture: &F) -> CaseRes
     let late = store.head().await?;
     let spans = [
         Span {
-            position: early.clone(),
+            stand: early.clone().into(),
             lanes: vec![(0, mine[0].epoch), (2, mine[2].epoch)],
         },
         Span {
-            position: late.clone(),
+            stand: late.clone().into(),
             lanes: vec![(1, mine[1].epoch)],
         },
     ];
@@ -272,7 +272,7 @@ pub async fn lanes_of_one_member_stand_apart<F: Fixture>(fixture: &F) -> CaseRes
     store.leave(&a).await?;
     let b = join(store, "b").await?;
     let theirs = take(store, &b, &[0, 1, 2]).await?;
-    let positions: Vec<_> = theirs.into_iter().map(|lane| lane.position).collect();
+    let positions: Vec<_> = theirs.into_iter().map(|lane| lane.stand.position).collect();
     assert_eq!(positions, [early.clone(), late, early]);
     Ok(())
 }
@@ -283,7 +283,7 @@ pub async fn the_latest_saved_position_holds<F: Fixture>(fixture: &F) -> CaseRes
     register(store, SUB).await?;
     let a = join(store, "a").await?;
     let mine = take_one(store, &a, 0).await?;
-    let mut last = mine.position.clone();
+    let mut last = mine.stand.position.clone();
     for i in 1..=5 {
         append(store, &messages(i, i)).await?;
         last = store.head().await?;
@@ -291,7 +291,7 @@ pub async fn the_latest_saved_position_holds<F: Fixture>(fixture: &F) -> CaseRes
     }
     store.leave(&a).await?;
     let b = join(store, "b").await?;
-    assert_eq!(take_one(store, &b, 0).await?.position, last);
+    assert_eq!(take_one(store, &b, 0).await?.stand.position, last);
     Ok(())
 }
 
@@ -308,7 +308,7 @@ pub async fn subscriptions_share_no_lane<F: Fixture>(fixture: &F) -> CaseResult 
     let theirs = take_of(store, &b, "billing", &[0]).await?;
     assert_eq!(theirs.len(), 1);
     assert_eq!(
-        theirs[0].position, mine.position,
+        theirs[0].stand.position, mine.stand.position,
         "untouched by the other's progress"
     );
     Ok(())

@@ -36,6 +36,7 @@ pub mod replay_log;
 pub mod schema;
 pub mod status;
 mod steps;
+pub mod still;
 pub mod takeover;
 pub mod upkeep;
 pub mod versions;

@@ -43,6 +43,7 @@ const REPEATABLE: Terms = Terms {
     identity: Identity::Message,
     order: onceward_core::contract::Order::Key,
     is_repeatable: true,
+    grouping: None,
 };
 
 /// Every lane comes to the head.

@@ -82,10 +82,13 @@ pub async fn starting_now_leaves_out_what_is_there<F: Fixture>(fixture: &F) -> C
     append(store, &messages(3, 3)).await?;
     let lease = join(store, "a").await?;
     let now = take_one(store, &lease, 0).await?;
-    assert_eq!(ids(&read_all(store, &now.position, 10).await?.0), ["m3"]);
+    assert_eq!(
+        ids(&read_all(store, &now.stand.position, 10).await?.0),
+        ["m3"]
+    );
     let all = take_of(store, &lease, "all", &[0]).await?.remove(0);
     assert_eq!(
-        ids(&read_all(store, &all.position, 10).await?.0),
+        ids(&read_all(store, &all.stand.position, 10).await?.0),
         ["m1", "m2", "m3"]
     );
     Ok(())
@@ -100,7 +103,7 @@ pub async fn starting_at_a_time_says_so<F: Fixture>(fixture: &F) -> CaseResult {
     let lease = join(store, "a").await?;
     let taken = take_one(store, &lease, 3).await?;
     assert_eq!(taken.not_before, Some(at));
-    let (rows, _) = read_all(store, &taken.position, 10).await?;
+    let (rows, _) = read_all(store, &taken.stand.position, 10).await?;
     assert_eq!(
         ids(&rows),
         ["m1"],
@@ -160,7 +163,7 @@ pub async fn a_renamed_subscription_keeps_what_it_had<F: Fixture>(fixture: &F) -
     assert_eq!(counts(store, "shipping").await?, (1, 1));
     let lease = join(store, "b").await?;
     let taken = take_of(store, &lease, "shipping", &[0]).await?.remove(0);
-    assert_eq!(taken.position, reached);
+    assert_eq!(taken.stand.position, reached);
     Ok(())
 }
 
@@ -198,9 +201,9 @@ pub async fn a_new_era_refuses_old_positions<F: Fixture>(fixture: &F) -> CaseRes
     assert_refused(ended, StoreErrorKind::WrongEra, "reading from the old era")?;
     let lease = join(store, "a").await?;
     let taken = take_one(store, &lease, 0).await?;
-    assert_eq!(taken.position.era, era);
+    assert_eq!(taken.stand.position.era, era);
     append(store, &messages(2, 2)).await?;
-    let (rows, _) = read_all(store, &taken.position, 10).await?;
+    let (rows, _) = read_all(store, &taken.stand.position, 10).await?;
     assert!(
         ids(&rows).contains(&"m2"),
         "new rows are read in the new era"

@@ -288,7 +288,12 @@ pub async fn the_backlog_counts_deferred_and_quarantined<F: Fixture>(fixture: &F
     ];
     assert_eq!(counts, [2, 1, 1, 1]);
     assert_eq!((found.quarantined, found.waiting), (1, 1));
-    assert!(found.oldest_deferred_at.is_some());
+    let oldest_at = found.oldest_deferred_at;
+    assert!(oldest_at.is_some());
+    fixture.advance_ms(100_000);
+    defer(store, &[deferral(&rows[6], DeferralKind::Retry, None)]).await?;
+    let found = backlog(store, 100).await?;
+    assert_eq!(found.oldest_deferred_at, oldest_at, "a later one hides it");
     Ok(())
 }
 

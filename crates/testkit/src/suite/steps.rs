@@ -218,7 +218,7 @@ pub(super) async fn save<S: Store>(
     lanes: &[(u16, u64)],
 ) -> Result<(), StoreError> {
     let span = Span {
-        position: position.clone(),
+        stand: position.clone().into(),
         lanes: lanes.to_vec(),
     };
     store
@@ -240,7 +240,7 @@ pub(super) async fn release<S: Store>(
     let lanes = [ReleasedLane {
         lane: lane.lane,
         epoch: lane.epoch,
-        position: position.clone(),
+        stand: position.clone().into(),
     }];
     store
         .release(Release {

@@ -43,8 +43,8 @@ pub async fn the_new_owner_goes_on_at_the_saved_position<F: Fixture>(fixture: &F
     let b = join(&second, "b").await?;
     let theirs = take(&second, &b, &[0, 1]).await?;
     assert_eq!(theirs.len(), 2, "both lanes are there to take");
-    assert_eq!(theirs[0].position, reached);
-    assert_eq!(theirs[1].position, mine[1].position);
+    assert_eq!(theirs[0].stand.position, reached);
+    assert_eq!(theirs[1].stand.position, mine[1].stand.position);
     assert!(theirs[0].epoch > mine[0].epoch);
     Ok(())
 }
@@ -62,7 +62,7 @@ pub async fn the_old_owner_is_fenced<F: Fixture>(fixture: &F) -> CaseResult {
         fenced,
         "an effect",
     )?;
-    assert_refused(store.renew(Renew { lease: &a }).await, fenced, "renewing")?;
+    assert_refused(store.renew(Renew::of(&a)).await, fenced, "renewing")?;
     let tx = store.begin(Begin { lease: Some(&b) }).await?;
     store.end(tx, End::Commit).await?;
     Ok(())
@@ -75,7 +75,7 @@ pub async fn only_the_lane_of_a_dead_owner_is_suspect<F: Fixture>(fixture: &F) -
     let taken = take(store, &b, &[0, 1]).await?;
     let suspect: Vec<bool> = taken.iter().map(|lane| lane.is_suspect).collect();
     assert_eq!(suspect, [true, false]);
-    let position = taken[0].position.clone();
+    let position = taken[0].stand.position.clone();
     release(store, &b, &taken[0], &position).await?;
     let c = join(store, "c").await?;
     assert!(!take_one(store, &c, 0).await?.is_suspect);
@@ -88,7 +88,7 @@ pub async fn a_position_of_an_old_epoch_is_ignored<F: Fixture>(fixture: &F) -> C
     register(store, SUB).await?;
     let (a, b) = (join(store, "a").await?, join(store, "b").await?);
     let mine = take_one(store, &a, 0).await?;
-    let handed_over = mine.position.clone();
+    let handed_over = mine.stand.position.clone();
     release(store, &a, &mine, &handed_over).await?;
     take_one(store, &b, 0).await?;
     append(store, &messages(1, 2)).await?;
@@ -97,7 +97,7 @@ pub async fn a_position_of_an_old_epoch_is_ignored<F: Fixture>(fixture: &F) -> C
     let _ = save(store, &a, &forged, &[(0, mine.epoch)]).await;
     store.leave(&b).await?;
     let c = join(store, "c").await?;
-    assert_eq!(take_one(store, &c, 0).await?.position, handed_over);
+    assert_eq!(take_one(store, &c, 0).await?.stand.position, handed_over);
     Ok(())
 }
 
@@ -116,8 +116,8 @@ pub async fn a_late_save_of_the_dead_moves_nothing<F: Fixture>(fixture: &F) -> C
     store.leave(&b).await?;
     let c = join(store, "c").await?;
     let last = take(store, &c, &[0, 1]).await?;
-    assert_eq!(last[0].position, theirs[0].position);
-    assert_eq!(last[1].position, reached);
+    assert_eq!(last[0].stand.position, theirs[0].stand.position);
+    assert_eq!(last[1].stand.position, reached);
     Ok(())
 }
 

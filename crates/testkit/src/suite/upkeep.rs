@@ -229,7 +229,7 @@ pub async fn saved_positions_survive<F: Fixture>(fixture: &F) -> CaseResult {
     register(store, SUB).await?;
     let lease = join(store, "a").await?;
     let taken = take(store, &lease, &[0, 1]).await?;
-    let start = taken[1].position.clone();
+    let start = taken[1].stand.position.clone();
     let mut last = start.clone();
     for i in 1..=20 {
         append_rows(store, &messages(i, i)).await?;
@@ -241,8 +241,8 @@ pub async fn saved_positions_survive<F: Fixture>(fixture: &F) -> CaseResult {
     let b = join(store, "b").await?;
     let theirs = take(store, &b, &[0, 1]).await?;
     assert_eq!(theirs.len(), 2);
-    assert_eq!(theirs[0].position, last);
-    assert_eq!(theirs[1].position, start);
+    assert_eq!(theirs[0].stand.position, last);
+    assert_eq!(theirs[1].stand.position, start);
     Ok(())
 }
 

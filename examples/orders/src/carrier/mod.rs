@@ -10,7 +10,7 @@ mod server;
 
 pub use client::{Booking, CarrierAddress, CarrierAnswer, CarrierClient};
 pub use mood::{Mood, Moods};
-pub use record::{Line, Record, RecordError, read_record};
+pub use record::{Line, Record, RecordError, read_record, read_whole_lines};
 pub use server::{CarrierOptions, router};
 
 /// Countries that the carrier delivers to.

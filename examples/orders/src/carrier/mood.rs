@@ -20,13 +20,27 @@ pub enum Mood {
 pub struct Moods {
     seed: u64,
     stall_ms: u64,
+    is_silent: bool,
 }
 
 impl Moods {
     /// Moods of a seed. A stalled answer takes from half of `stall_ms` milliseconds to all of it.
     #[must_use]
     pub const fn new(seed: u64, stall_ms: u64) -> Self {
-        Self { seed, stall_ms }
+        Self {
+            seed,
+            stall_ms,
+            is_silent: false,
+        }
+    }
+
+    /// Moods of a carrier that answers no first request in time: half of them it has done.
+    #[must_use]
+    pub const fn silent(seed: u64, stall_ms: u64) -> Self {
+        Self {
+            is_silent: true,
+            ..Self::new(seed, stall_ms)
+        }
     }
 
     /// The mood for an operation's first request.
@@ -35,7 +49,14 @@ impl Moods {
         let mut random = fastrand::Rng::with_seed(self.seed ^ hash(operation));
         let stall = random.u64(self.stall_ms / 2..=self.stall_ms);
         let stall = Duration::from_millis(stall);
-        match random.u32(..100) {
+        let roll = random.u32(..100);
+        if self.is_silent {
+            return match roll {
+                0..50 => Mood::DoneLate(stall),
+                _ => Mood::Lost(stall),
+            };
+        }
+        match roll {
             0..4 => Mood::DoneLate(stall),
             4..6 => Mood::Lost(stall),
             6..9 => Mood::Busy,
@@ -54,6 +75,17 @@ fn hash(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_silent_carrier_answers_nobody_in_time() {
+        let moods = Moods::silent(7, 1_000);
+        let of = |i: u32| moods.of(&format!("checkout-{i}"));
+        let late = |mood: &Mood| matches!(mood, Mood::DoneLate(_));
+        let lost = |mood: &Mood| matches!(mood, Mood::Lost(_));
+        let all: Vec<Mood> = (0..100).map(of).collect();
+        assert!(all.iter().all(|mood| late(mood) || lost(mood)));
+        assert!(all.iter().any(late) && all.iter().any(lost));
+    }
 
     #[test]
     fn every_mood_occurs_and_can_be_repeated() {

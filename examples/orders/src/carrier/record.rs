@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// A line of the record.
@@ -33,10 +34,10 @@ pub enum Line {
 #[non_exhaustive]
 pub enum RecordError {
     /// It cannot be read or written.
-    #[error("the carrier's record cannot be used")]
+    #[error("the record cannot be used")]
     Io(#[from] io::Error),
     /// A line is none.
-    #[error("line {line} of the carrier's record cannot be read")]
+    #[error("line {line} of the record cannot be read")]
     Line {
         /// Counted from 1.
         line: usize,
@@ -142,7 +143,11 @@ pub fn read_record(path: &Path) -> Result<Vec<Line>, RecordError> {
     Ok(read_whole_lines(path)?.0)
 }
 
-fn read_whole_lines(path: &Path) -> Result<(Vec<Line>, u64), RecordError> {
+/// Reads a file of JSON lines, with the bytes that its whole lines take.
+///
+/// # Errors
+/// When there is no file or a line in it is none.
+pub fn read_whole_lines<L: DeserializeOwned>(path: &Path) -> Result<(Vec<L>, u64), RecordError> {
     let bytes = std::fs::read(path)?;
     let whole = bytes
         .iter()

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use onceward_core::campaign::{CampaignAction, CampaignKind, Pacing};
 use onceward_core::lane::slot_of;
 use onceward_core::store::{
-    ActOnCase, Actor, Begin, CaseAction, CaseQuery, CaseState, End, GroupQuery, NewCase, Settle,
-    Store, StoreError,
+    ActOnCampaign, ActOnCase, Actor, Begin, CaseAction, CaseQuery, CaseState, Declared, End,
+    GroupQuery, NewCase, PlanCampaign, Selection, Settle, Source, Start, Store, StoreError, Terms,
 };
 use onceward_core::{Class, Envelope, FailureRecord, Identity, Payload, Row, Spent, Timestamp};
 use serde_json::{Value, json};
@@ -45,6 +46,16 @@ pub(super) async fn cases<G: Ground>(
 }
 
 async fn measure<S: Store>(store: &S, count: u32) -> Result<Value, StoreError> {
+    let types: Vec<String> = (0..TYPES).map(|n| format!("bench.type-{n}")).collect();
+    let declared = Declared {
+        subscription: "bench",
+        lanes: 16,
+        types: &types,
+        start: Some(Start::Earliest),
+        renamed_from: None,
+        terms: Terms::default(),
+    };
+    store.register(declared).await?;
     for first in (0..count).step_by(AT_ONCE as usize) {
         let last = count.min(first + AT_ONCE);
         let cases: Vec<NewCase> = (first..last).map(case).collect();
@@ -94,7 +105,38 @@ async fn measure<S: Store>(store: &S, count: u32) -> Result<Value, StoreError> {
         }
         found.insert(name.to_owned(), milliseconds(longest));
     }
+    for items_max in [1_000, 10_000] {
+        let name = format!("planning a replay of {items_max}");
+        found.insert(name, milliseconds(plan(store, items_max).await?));
+    }
     Ok(Value::Object(found))
+}
+
+/// Plans campaigns over what is there, each over other cases.
+async fn plan<S: Store>(store: &S, items_max: u32) -> Result<Duration, StoreError> {
+    let mut longest = Duration::ZERO;
+    for _ in 0..TIMES {
+        let selection = Selection::of(Source::Cases);
+        let request = PlanCampaign {
+            subscription: "bench",
+            kind: CampaignKind::Resend,
+            selection: &selection,
+            pacing: Pacing::default(),
+            accept: &[],
+            items_max,
+            by: BY,
+        };
+        let begun = Instant::now();
+        let campaign = store.plan_campaign(request).await?;
+        longest = longest.max(begun.elapsed());
+        let stop = ActOnCampaign {
+            campaign_id: campaign.campaign_id,
+            action: CampaignAction::Stop,
+            by: BY,
+        };
+        store.act_on_campaign(stop).await?;
+    }
+    Ok(longest)
 }
 
 fn milliseconds(time: Duration) -> Value {

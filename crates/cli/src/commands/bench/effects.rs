@@ -16,7 +16,7 @@ use crate::output::{Output, table};
 const FLOOR_MANY: usize = 500;
 const FLOOR_ONES: usize = 50;
 /// Messages appended in one transaction before a run.
-const APPEND_ROWS: usize = 1_000;
+pub(super) const APPEND_ROWS: usize = 1_000;
 /// A run that takes longer has failed.
 const RUN_WITHIN: Duration = Duration::from_secs(600);
 
@@ -228,6 +228,9 @@ pub(super) fn fail_if_asked<S: onceward_core::store::Store>(
 ) -> Result<(), Failure> {
     if order.fails {
         return Err(Failure::permanent("bench", "fails on purpose"));
+    }
+    if order.waits {
+        return Err(Failure::transient("bench", "waits on purpose"));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 mod cases;
 mod effects;
 mod ground;
+mod held;
 mod idle;
 mod postgres;
 mod sqlite;
@@ -25,6 +26,8 @@ use crate::store_url::StoreKind;
 pub enum BenchCommand {
     /// Effects per second: coalesced, alone, in batches, with failures, beside two floors
     Effects(EffectsArgs),
+    /// Effects per second beside keys that wait, and without them
+    Held(HeldArgs),
     /// Resident memory while many messages wait and the handler is stuck
     Waiting(WaitingArgs),
     /// Processor time of an engine with nothing to do
@@ -48,6 +51,20 @@ pub struct EffectsArgs {
     /// Only runs whose name begins with this, like `batch` or `floor`
     #[arg(long, value_name = "NAME")]
     pub only: Option<String>,
+}
+
+/// Options of `bench held`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct HeldArgs {
+    /// Healthy messages in each run
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    pub messages: u32,
+    /// Keys that wait: half behind a case, half for a retry, each with a message behind
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub keys: u32,
+    /// Batches in work at once
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub concurrency: u16,
 }
 
 /// Options of `bench waiting`.
@@ -103,6 +120,7 @@ async fn measure<G: ground::Ground>(
 ) -> Result<(), Error> {
     match command {
         BenchCommand::Effects(args) => effects::run(ground, output, args).await,
+        BenchCommand::Held(args) => held::held(ground, output, *args).await,
         BenchCommand::Waiting(args) => idle::waiting(ground, output, *args).await,
         BenchCommand::Idle(args) => idle::idle(ground, output, *args).await,
         BenchCommand::Cases(args) => cases::cases(ground, output, *args).await,

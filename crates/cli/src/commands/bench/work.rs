@@ -12,6 +12,8 @@ pub(super) struct Order {
     pub(super) address: String,
     #[serde(default)]
     pub(super) fails: bool,
+    #[serde(default)]
+    pub(super) waits: bool,
 }
 
 /// `count` orders, each with its own key, `failing` of a hundred of which fail for good.
@@ -21,6 +23,7 @@ pub(super) fn orders(count: u32, failing: u32) -> Vec<Order> {
         operation: format!("checkout-{i:08}-{:08x}", i.wrapping_mul(2_654_435_761)),
         address: format!("{} Long Acre", i % 1000),
         fails: failing > 0 && i % 100 < failing,
+        waits: false,
     };
     (0..count).map(order).collect()
 }

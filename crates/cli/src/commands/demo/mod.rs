@@ -8,10 +8,11 @@
 //! | `kills` | when which process dies |
 //! | `run` | all of it together |
 //! | `verdict`, `report` | what the records say |
+//! | `scenario` | one kind of trouble at a time |
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use onceward_orders::fulfilment::Broken;
 use onceward_orders::part::Part;
 use tracing_subscriber::EnvFilter;
@@ -31,15 +32,23 @@ mod place;
 mod progress;
 mod report;
 mod run;
+mod scenario;
 mod verdict;
 
 use place::Place;
 use run::{Ran, Task};
+use scenario::depot::{DepotArgs, run_depot};
+use scenario::receiver::{ReceiverArgs, run_receiver};
+use scenario::{Played, Scenario};
 use verdict::Verdict;
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
+    /// Play one kind of trouble instead, with a verdict of its own
+    #[arg(long, value_name = "NAME")]
+    #[arg(conflicts_with_all = ["orders", "kills", "input"])]
+    scenario: Option<Scenario>,
     /// Orders to make up
     #[arg(
         long,
@@ -72,7 +81,19 @@ pub struct DemoArgs {
 pub struct DemoPartArgs {
     /// Which
     #[command(subcommand)]
-    part: Part,
+    part: DemoPart,
+}
+
+/// A process of the demo.
+#[derive(Debug, Subcommand)]
+enum DemoPart {
+    /// One of the orders example.
+    #[command(flatten)]
+    Orders(Part),
+    /// What works for the depot
+    Depot(DepotArgs),
+    /// What pushes go to
+    Receiver(ReceiverArgs),
 }
 
 /// Runs one part of the demo.
@@ -89,8 +110,14 @@ pub async fn run_part(global: &Global, args: &DemoPartArgs) -> Result<(), Error>
         .with_ansi(false)
         .with_env_filter(filter)
         .init();
-    let ended = args.part.clone().run(url).await;
-    ended.map_err(|e| Error::new(Code::Demo, "a part of the demo failed").with_source(e))
+    match &args.part {
+        DemoPart::Orders(part) => {
+            let ended = part.clone().run(url).await;
+            ended.map_err(|e| Error::new(Code::Demo, "a part of the demo failed").with_source(e))
+        }
+        DemoPart::Depot(args) => run_depot(url, args.clone()).await,
+        DemoPart::Receiver(args) => run_receiver(args.clone()).await,
+    }
 }
 
 /// Runs the demo.
@@ -100,6 +127,9 @@ pub async fn run_part(global: &Global, args: &DemoPartArgs) -> Result<(), Error>
 /// cannot run.
 pub async fn run(global: &Global, output: Output, args: &DemoArgs) -> Result<(), Error> {
     let seed = args.seed.unwrap_or_else(|| u64::from(fastrand::u32(..)));
+    if let Some(scenario) = args.scenario {
+        return run_scenario(global, output, args, (scenario, seed)).await;
+    }
     let (inputs, refused) = match &args.input {
         Some(path) => input::from_file(path)?,
         None => (input::made_up(args.orders, seed), Vec::new()),
@@ -127,12 +157,51 @@ pub async fn run(global: &Global, output: Output, args: &DemoArgs) -> Result<(),
     conclude(output, args, &place, &ran, &verdict).await
 }
 
-async fn at(place: &Place, output: Output, task: Task) -> Result<(Ran, Verdict), Error> {
-    let target = Target {
+async fn run_scenario(
+    global: &Global,
+    output: Output,
+    args: &DemoArgs,
+    (scenario, seed): (Scenario, u64),
+) -> Result<(), Error> {
+    let place = Place::make(global.store.as_deref()).await?;
+    let ended = tokio::select! {
+        ended = play_at(&place, output, scenario, (seed, args.broken)) => ended,
+        _ = tokio::signal::ctrl_c() => Err(Error::new(Code::Demo, "stopped").with_exit(130)),
+    };
+    match ended {
+        Ok(played) => scenario::conclude(output, &place, &played, args.keep).await,
+        Err(error) => {
+            leave(output, &place, args.keep || error.exit() != 130).await;
+            Err(error)
+        }
+    }
+}
+
+async fn play_at(
+    place: &Place,
+    output: Output,
+    scenario: Scenario,
+    (seed, broken): (u64, Option<Broken>),
+) -> Result<Played, Error> {
+    let target = target_of(place);
+    let store = target.open(true).await?;
+    let ended = with_store!(&store, &target.url, opened => {
+        scenario::play(opened, output, place, scenario, (seed, broken)).await
+    });
+    store.close().await;
+    ended
+}
+
+fn target_of(place: &Place) -> Target {
+    Target {
         url: place.url.clone(),
         source: None,
         connections_max: Some(4),
-    };
+    }
+}
+
+async fn at(place: &Place, output: Output, task: Task) -> Result<(Ran, Verdict), Error> {
+    let target = target_of(place);
     let store = target.open(true).await?;
     let ended = with_store!(&store, &target.url, opened => {
         run::run(opened, output, place, task).await

@@ -31,10 +31,14 @@ pub(super) enum Kind {
     Consumer,
     /// The carrier.
     Carrier,
+    /// What works for the depot, in scenarios.
+    Depot,
+    /// What pushes go to, in scenarios.
+    Receiver,
 }
 
 impl Kind {
-    /// All of them.
+    /// Those of the orders example.
     pub(super) const ALL: [Self; 3] = [Self::Service, Self::Consumer, Self::Carrier];
 
     /// For people and programs.
@@ -43,6 +47,8 @@ impl Kind {
             Self::Service => "service",
             Self::Consumer => "consumer",
             Self::Carrier => "carrier",
+            Self::Depot => "depot",
+            Self::Receiver => "receiver",
         }
     }
 }
@@ -66,6 +72,7 @@ pub(super) struct Part {
     around: Surroundings,
     child: Option<Child>,
     surprises: u32,
+    surprises_max: u32,
 }
 
 fn failed(text: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
@@ -87,7 +94,14 @@ impl Part {
             around: around.clone(),
             child: None,
             surprises: 0,
+            surprises_max: SURPRISES_MAX,
         }
+    }
+
+    /// The same, where it may end so often without being killed.
+    pub(super) const fn may_end(mut self, times: u32) -> Self {
+        self.surprises_max = times;
+        self
     }
 
     fn in_hand(&self) -> PathBuf {
@@ -177,6 +191,15 @@ impl Part {
         Ok(true)
     }
 
+    /// Kills it, whatever it does.
+    pub(super) async fn kill(&mut self) -> Result<(), Error> {
+        if let Some(pid) = self.pid() {
+            let cannot = failed(format!("could not kill the {}", self.name));
+            kill_process(pid, Signal::KILL).map_err(|e| cannot(e.into()))?;
+        }
+        self.reap().await
+    }
+
     async fn reap(&mut self) -> Result<(), Error> {
         if let Some(mut child) = self.child.take() {
             let text = format!("could not wait for the {}", self.name);
@@ -199,7 +222,7 @@ impl Part {
         };
         self.child = None;
         self.surprises += 1;
-        if self.surprises > SURPRISES_MAX {
+        if self.surprises > self.surprises_max {
             let (name, log) = (&self.name, self.log());
             let text = format!(
                 "the {name} ends again and again ({status}); see {}",

@@ -9,13 +9,14 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _};
 use url::Url;
 
+use super::scenario::depot::DEPOT_TABLES;
 use crate::error::{Code, EXIT_USAGE, Error};
 use crate::store::refuse_lent_sessions;
 use crate::store_url;
 
 /// Whether the database is one that others use.
 const IN_USE: &str = "SELECT to_regnamespace('onceward') IS NOT NULL \
-    OR to_regclass('shop_orders') IS NOT NULL";
+    OR to_regclass('shop_orders') IS NOT NULL OR to_regclass('depot_scans') IS NOT NULL";
 
 /// What is to be removed beside the folder.
 #[derive(Debug)]
@@ -95,7 +96,8 @@ impl Place {
             }
             Made::Tables => {
                 let mut statements = vec!["DROP SCHEMA IF EXISTS onceward CASCADE".to_owned()];
-                statements.extend(TABLE_NAMES.map(|table| format!("DROP TABLE IF EXISTS {table}")));
+                let tables = TABLE_NAMES.iter().chain(&DEPOT_TABLES);
+                statements.extend(tables.map(|table| format!("DROP TABLE IF EXISTS {table}")));
                 run(&self.url, &statements).await?;
             }
         }

@@ -74,7 +74,7 @@ pub(super) fn people(
         (
             "rejected",
             verdict.rejected.to_string(),
-            "the shop's tables",
+            "the shop's tables: the carrier does not deliver there, which is final and no fault",
         ),
         ("quarantined", verdict.quarantined.to_string(), "open cases"),
         ("pending", verdict.pending.to_string(), "the order book"),

@@ -258,6 +258,8 @@ impl<S: ShopBooks> Run<'_, S> {
             Kind::Service if self.clients.is_finished() => return false,
             Kind::Service => settled,
             Kind::Consumer | Kind::Carrier => self.counts.outcomes,
+            // Not in this run.
+            Kind::Depot | Kind::Receiver => return false,
         };
         done as f64 >= kill.after * self.total as f64
     }

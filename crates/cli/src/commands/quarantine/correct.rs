@@ -6,26 +6,29 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use onceward_console::view::differences_of;
 use onceward_core::Payload;
-use onceward_core::sensitivity::{Change, Difference, HIDDEN};
+use onceward_core::sensitivity::{Change, Difference, HIDDEN, Sensitivity, changed_at};
 use onceward_core::store::{ActOnCase, Case, CaseAction, Cases, Operate};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Surroundings;
 use super::show::one_case;
-use crate::commands::acting::{ActorArgs, ConfirmArgs, refusal};
+use crate::commands::acting::{ActorArgs, ConfirmArgs, case_number, refusal};
 use crate::error::{Code, Error};
-use crate::output::Output;
+use crate::output::{Output, plain};
 use crate::store::Opened;
 
 /// Largest payload that is read, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
 
+/// Places of a difference that are named one by one.
+const CHANGED_SHOWN: usize = 20;
+
 /// Options of `quarantine correct`.
 #[derive(Debug, Args)]
 pub struct CorrectArgs {
     /// Case number
-    #[arg(value_name = "CASE")]
+    #[arg(value_name = "CASE", value_parser = case_number)]
     case_id: i64,
     /// The corrected payload: a file, or - for standard input
     #[arg(long, value_name = "FILE")]
@@ -62,13 +65,19 @@ pub(super) async fn correct<S: Cases + Operate>(
         Error::new(Code::PayloadInvalid, message)
     })?;
     let found = differences_of(current, &payload, &rules.sensitivity);
+    let changed = changed(current, &payload);
     if !output.is_json() {
-        for line in lines(found.as_deref(), current, &payload) {
-            output.say(&line);
+        let is_hidden = rules.sensitivity == Sensitivity::All && !changed.is_empty();
+        let lines = match is_hidden {
+            true => hidden_lines(&changed, case.case_id),
+            false => lines(found.as_deref(), current, &payload),
+        };
+        for line in lines {
+            output.say(&plain(&line));
         }
     }
     if args.dry_run {
-        return report(output, &case, None, found.as_deref());
+        return report(output, &case, None, found.as_deref(), &changed);
     }
     args.confirm
         .ask(output, &format!("correct case {}?", case.case_id))?;
@@ -84,7 +93,7 @@ pub(super) async fn correct<S: Cases + Operate>(
     };
     let acted = opened.store.act_on_case(request).await;
     acted.map_err(|error| refusal(opened.url, &error))?;
-    report(output, &case, Some(&id), found.as_deref())
+    report(output, &case, Some(&id), found.as_deref(), &changed)
 }
 
 /// What would run if it were released as it is.
@@ -137,6 +146,36 @@ fn read(path: &Path, current: &Payload) -> Result<Payload, Error> {
     Ok(payload)
 }
 
+/// Where the payloads differ, without any value.
+fn changed(before: &Payload, after: &Payload) -> Vec<String> {
+    let value = |payload: &Payload| match payload {
+        Payload::Json(text) => serde_json::from_str::<Value>(text).ok(),
+        Payload::Binary(_) => None,
+    };
+    match (value(before), value(after)) {
+        (Some(before), Some(after)) => changed_at(&before, &after),
+        _ => Vec::new(),
+    }
+}
+
+/// The same for people, where all values are hidden.
+fn hidden_lines(changed: &[String], case_id: i64) -> Vec<String> {
+    let line = |at: &String| match at.as_str() {
+        "" => "~ the whole differs".to_owned(),
+        at => format!("~ {at} differs"),
+    };
+    let mut lines: Vec<String> = changed.iter().take(CHANGED_SHOWN).map(line).collect();
+    if let Some(more) = changed.len().checked_sub(CHANGED_SHOWN).filter(|n| *n > 0) {
+        lines.push(format!("  and {more} more places"));
+    }
+    lines.push(format!(
+        "the values are hidden, because nothing says which may be seen: x-sensitive in the type's \
+         schema or sensitive in onceward.toml does; `onceward quarantine reveal {case_id} --why …` \
+         shows the payload, and is recorded"
+    ));
+    lines
+}
+
 /// The difference for people.
 pub(super) fn lines(
     found: Option<&[Difference]>,
@@ -175,6 +214,7 @@ fn report(
     case: &Case,
     id: Option<&str>,
     found: Option<&[Difference]>,
+    changed: &[String],
 ) -> Result<(), Error> {
     let case_id = case.case_id;
     if output.is_json() {
@@ -183,6 +223,7 @@ fn report(
             "is_dry_run": id.is_none(),
             "corrected_id": id,
             "differences": found,
+            "changed_at": changed,
         }));
     }
     match id {

@@ -1,9 +1,10 @@
 //! `onceward quarantine groups`.
 
 use clap::Args;
-use onceward_core::store::{GroupQuery, Operate};
+use onceward_core::store::{GroupQuery, Operate, Status};
 use serde_json::json;
 
+use super::list::none;
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, table};
 use crate::store::Opened;
@@ -23,7 +24,7 @@ pub struct GroupsArgs {
     limit: u32,
 }
 
-pub(super) async fn groups<S: Operate>(
+pub(super) async fn groups<S: Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &GroupsArgs,
@@ -38,8 +39,7 @@ pub(super) async fn groups<S: Operate>(
         return output.json(&json!({ "groups": groups }));
     }
     if groups.is_empty() {
-        output.say("no cases");
-        return Ok(());
+        return none(opened, output, args.subscription.as_deref()).await;
     }
     let mut rows = table(&[
         "FINGERPRINT",

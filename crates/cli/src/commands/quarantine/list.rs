@@ -2,11 +2,12 @@
 
 use clap::Args;
 use comfy_table::Table;
-use onceward_core::store::{Case, Cases};
+use onceward_core::store::{Case, Cases, Status};
 use serde_json::{Value, json};
 
 use super::FilterArgs;
 use super::Surroundings;
+use crate::commands::acting::no_subscription;
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, plain, table};
 use crate::store::Opened;
@@ -27,7 +28,7 @@ pub struct ListArgs {
     limit: u32,
 }
 
-pub(super) async fn list<S: Cases>(
+pub(super) async fn list<S: Cases + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &ListArgs,
@@ -55,14 +56,30 @@ pub(super) async fn list<S: Cases>(
         output.say(&old.words());
     }
     if cases.is_empty() {
-        output.say("no cases");
-        return Ok(());
+        return none(opened, output, args.filter.subscription()).await;
     }
     output.table(&rows(&cases))?;
     if cases.len() == args.limit as usize
         && let Some(last) = cases.last()
     {
         output.say(&format!("there may be more: --after {}", last.case_id));
+    }
+    Ok(())
+}
+
+/// Says that there are none; where a name was given that no subscription has, that too. Cases may
+/// outlive their subscription, so it is no error.
+pub(super) async fn none<S: Status>(
+    opened: Opened<'_, S>,
+    output: Output,
+    subscription: Option<&str>,
+) -> Result<(), Error> {
+    output.say("no cases");
+    if let Some(name) = subscription {
+        let names = opened.check(opened.store.subscriptions().await)?;
+        if !names.iter().any(|known| known == name) {
+            output.say(&no_subscription(name, &names).full_message());
+        }
     }
     Ok(())
 }

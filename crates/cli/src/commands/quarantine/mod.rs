@@ -10,7 +10,7 @@ mod show;
 mod surroundings;
 
 use clap::Subcommand;
-use onceward_core::store::{Cases, Operate};
+use onceward_core::store::{Cases, Operate, Status};
 
 use crate::cli::Global;
 use crate::error::Error;
@@ -62,7 +62,7 @@ pub enum QuarantineCommand {
 ///
 /// # Errors
 /// When the store or standard output fails, there is no such case, or an action is refused.
-pub async fn run<S: Cases + Operate>(
+pub async fn run<S: Cases + Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     global: &Global,

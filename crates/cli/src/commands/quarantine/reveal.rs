@@ -10,7 +10,7 @@ use onceward_core::store::{ActOnCase, CaseAction, Cases, Operate};
 
 use super::Surroundings;
 use super::show::{lines, one_case};
-use crate::commands::acting::{ActorArgs, refusal};
+use crate::commands::acting::{ActorArgs, case_number, refusal};
 use crate::error::{Code, Error};
 use crate::output::{Output, now};
 use crate::store::Opened;
@@ -19,7 +19,7 @@ use crate::store::Opened;
 #[derive(Debug, Args)]
 pub struct RevealArgs {
     /// Case number
-    #[arg(value_name = "CASE")]
+    #[arg(value_name = "CASE", value_parser = case_number)]
     case_id: i64,
     /// Who.
     #[command(flatten)]

@@ -4,7 +4,7 @@ use clap::Args;
 use onceward_core::Timestamp;
 use onceward_core::store::{Case, CaseQuery, CaseState, Cases};
 
-use crate::commands::acting::past;
+use crate::commands::acting::{case_number, past};
 use crate::error::{Code, EXIT_USAGE, Error};
 use crate::store::Opened;
 
@@ -101,6 +101,11 @@ impl FilterArgs {
         }
     }
 
+    /// The subscription asked for.
+    pub(super) fn subscription(&self) -> Option<&str> {
+        self.subscription.as_deref()
+    }
+
     fn is_empty(&self) -> bool {
         self.subscription.is_none()
             && self.states.is_empty()
@@ -117,7 +122,7 @@ impl FilterArgs {
 #[derive(Debug, Args)]
 pub struct SelectArgs {
     /// Case numbers
-    #[arg(value_name = "CASE")]
+    #[arg(value_name = "CASE", value_parser = case_number)]
     case_ids: Vec<i64>,
     /// Or what they are.
     #[command(flatten)]

@@ -4,14 +4,22 @@
 use clap::Args;
 use onceward_console::view::{CaseView, attempts, entry_json};
 use onceward_core::sensitivity::Sensitivity;
-use onceward_core::store::{AuditEntry, Case, CaseQuery, Cases, HistoryQuery, Operate};
-use serde_json::Value;
+use onceward_core::store::{
+    AuditEntry, Case, CaseQuery, CaseState, Cases, HistoryQuery, MessageState, Operate,
+    OperationQuery, Status,
+};
+use serde_json::{Value, json};
 
 use super::Surroundings;
 use super::correct::lines as difference_lines;
+use crate::commands::acting::case_number;
+use crate::commands::operation::{describe, withhold};
 use crate::error::{Code, Error};
 use crate::output::{Output, age, now, plain};
 use crate::store::Opened;
+
+/// Most messages of an operation among which a case's message is looked for.
+const MESSAGES_MAX: u32 = 1_000;
 
 /// Most rows of a case's history that are shown.
 const HISTORY_MAX: u32 = 1_000;
@@ -20,7 +28,7 @@ const HISTORY_MAX: u32 = 1_000;
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Case number
-    #[arg(value_name = "CASE")]
+    #[arg(value_name = "CASE", value_parser = case_number)]
     case_id: i64,
 }
 
@@ -38,7 +46,7 @@ pub(super) async fn one_case<S: Cases>(opened: Opened<'_, S>, case_id: i64) -> R
     })
 }
 
-pub(super) async fn show<S: Cases + Operate>(
+pub(super) async fn show<S: Cases + Operate + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &ShowArgs,
@@ -57,13 +65,22 @@ pub(super) async fn show<S: Cases + Operate>(
         sensitivity: &sensitivity,
         now: now(),
     };
+    let since = since_released(opened, &case).await?;
     if output.is_json() {
         let mut shown = view.json();
+        shown["since_released"] = json!(since);
         shown["history"] = history.iter().map(entry_json).collect();
         return output.json(&shown);
     }
     for (name, text) in lines(&view) {
         output.line(&format!("{name:<18} {text}"))?;
+    }
+    if case.standing.state == CaseState::Replayed {
+        let text = since.as_ref().map_or_else(
+            || "the log has forgotten its message".to_owned(),
+            |state| plain(&describe(state)),
+        );
+        output.line(&format!("{:<18} {text}", "since released"))?;
     }
     for entry in &history {
         output.line(&format!("{:<18} {}", "history", history_line(entry)))?;
@@ -73,6 +90,36 @@ pub(super) async fn show<S: Cases + Operate>(
         case.case_id
     ));
     Ok(())
+}
+
+/// How the message of a released case stands, by log, ledger and deferrals, without results and
+/// details. None where the case was not released, or the log has forgotten the message.
+async fn since_released<S: Status>(
+    opened: Opened<'_, S>,
+    case: &Case,
+) -> Result<Option<MessageState>, Error> {
+    if case.standing.state != CaseState::Replayed {
+        return Ok(None);
+    }
+    let envelope = &case.row.envelope;
+    let query = OperationQuery {
+        operation: envelope.operation(),
+        rows_max: MESSAGES_MAX,
+    };
+    let messages = opened.check(opened.store.operation(query).await)?;
+    let mut states = messages
+        .into_iter()
+        .filter(|message| {
+            message.id == envelope.id
+                && message.message_type == envelope.message_type
+                && Some(message.source.as_str()) == envelope.source.as_deref()
+        })
+        .flat_map(|message| message.subscriptions)
+        .filter(|(subscription, _)| *subscription == case.subscription);
+    Ok(states.next().map(|(_, mut state)| {
+        withhold(&mut state);
+        state
+    }))
 }
 
 /// What people are shown.

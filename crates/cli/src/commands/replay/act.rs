@@ -7,7 +7,7 @@ use onceward_core::store::{ActOnCampaign, Actor, Campaign, Replay};
 use super::find;
 use super::show::{campaign_json, summary};
 use super::watch::{WatchArgs, watch};
-use crate::commands::acting::{ActorArgs, ConfirmArgs, refusal};
+use crate::commands::acting::{ActorArgs, ConfirmArgs, campaign_number, refusal};
 use crate::error::Error;
 use crate::output::Output;
 use crate::store::Opened;
@@ -16,7 +16,7 @@ use crate::store::Opened;
 #[derive(Debug, Args)]
 pub struct ActArgs {
     /// The campaign
-    #[arg(value_name = "CAMPAIGN")]
+    #[arg(value_name = "CAMPAIGN", value_parser = campaign_number)]
     campaign: i64,
     /// Who.
     #[command(flatten)]

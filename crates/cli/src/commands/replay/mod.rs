@@ -7,7 +7,7 @@ mod verify;
 mod watch;
 
 use clap::Subcommand;
-use onceward_core::store::{Campaign, CampaignQuery, Replay};
+use onceward_core::store::{Campaign, CampaignQuery, Replay, Status};
 
 use crate::error::{Code, Error};
 use crate::output::Output;
@@ -17,6 +17,8 @@ pub use act::{ActArgs, StartArgs, StopArgs};
 pub use plan::PlanArgs;
 pub use show::{ListArgs, ShowArgs};
 pub use watch::WatchArgs;
+
+pub(super) use show::campaign_json;
 
 /// What to do with replay campaigns.
 #[derive(Debug, Subcommand)]
@@ -44,7 +46,7 @@ pub enum ReplayCommand {
 /// # Errors
 /// When the store or standard output fails, there is no such campaign, an action is refused, or a
 /// campaign that was watched did not end well.
-pub async fn run<S: Replay>(
+pub async fn run<S: Replay + Status>(
     opened: Opened<'_, S>,
     output: Output,
     command: &ReplayCommand,

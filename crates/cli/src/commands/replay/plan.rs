@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use onceward_core::Timestamp;
 use onceward_core::campaign::{CampaignKind, Finding, Pacing, RATE_PER_S_MAX, Verification};
-use onceward_core::store::{Campaign, ItemQuery, PlanCampaign, Replay, Selection, Source};
+use onceward_core::store::{Campaign, ItemQuery, PlanCampaign, Replay, Selection, Source, Status};
 use serde_json::json;
 
 use super::show::{campaign_json, summary};
-use crate::commands::acting::{ActorArgs, past, refusal};
+use crate::commands::acting::{ActorArgs, case_number, of_name, past, refusal};
 use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::{Output, align_right, table};
 use crate::store::Opened;
@@ -49,7 +49,7 @@ pub struct PlanArgs {
 #[derive(Debug, Args)]
 struct WhichArgs {
     /// Only this case; several may be given
-    #[arg(long = "case", value_name = "CASE")]
+    #[arg(long = "case", value_name = "CASE", value_parser = case_number)]
     cases: Vec<i64>,
     /// Only cases of this cause, see `quarantine groups`
     #[arg(long, value_name = "HEX")]
@@ -198,7 +198,7 @@ impl PaceArgs {
     }
 }
 
-pub(super) async fn plan<S: Replay>(
+pub(super) async fn plan<S: Replay + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &PlanArgs,
@@ -219,7 +219,13 @@ pub(super) async fn plan<S: Replay>(
         by: args.by.actor(&who),
     };
     let planned = opened.store.plan_campaign(request).await;
-    let campaign = planned.map_err(|error| refusal(opened.url, &error))?;
+    let campaign = match planned {
+        Ok(campaign) => campaign,
+        Err(error) => {
+            let error = refusal(opened.url, &error);
+            return Err(of_name(opened, &args.subscription, error).await);
+        }
+    };
     let findings = count_findings(opened, &campaign).await?;
     if output.is_json() {
         let mut value = campaign_json(&campaign);

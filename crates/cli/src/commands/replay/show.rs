@@ -6,6 +6,7 @@ use onceward_core::store::{Campaign, CampaignItem, CampaignQuery, ItemQuery, Rep
 use serde_json::{Value, json};
 
 use super::find;
+use crate::commands::acting::campaign_number;
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, plain, table};
 use crate::store::Opened;
@@ -32,7 +33,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// The campaign
-    #[arg(value_name = "CAMPAIGN")]
+    #[arg(value_name = "CAMPAIGN", value_parser = campaign_number)]
     campaign: i64,
     /// Only messages in this state; several may be given. `left` and `planned` are the ones left
     #[arg(long = "state", value_name = "STATE", value_parser = item_state)]
@@ -167,7 +168,7 @@ fn item_rows(items: &[CampaignItem]) -> comfy_table::Table {
 }
 
 /// A campaign for programs.
-pub(super) fn campaign_json(campaign: &Campaign) -> Value {
+pub(in crate::commands) fn campaign_json(campaign: &Campaign) -> Value {
     let mut value = json!(campaign);
     value["state"] = json!(campaign.standing.state);
     value["items_total"] = json!(campaign.counts.total());

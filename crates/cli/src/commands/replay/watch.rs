@@ -9,7 +9,7 @@ use onceward_core::store::{Campaign, Replay};
 use super::find;
 use super::show::{campaign_json, progress};
 use super::verify::verify;
-use crate::commands::acting::ActorArgs;
+use crate::commands::acting::{ActorArgs, campaign_number};
 use crate::error::{Code, EXIT_PARTLY, Error};
 use crate::output::{Output, now};
 use crate::store::Opened;
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     /// The campaign
-    #[arg(value_name = "CAMPAIGN")]
+    #[arg(value_name = "CAMPAIGN", value_parser = campaign_number)]
     pub(super) campaign: i64,
     /// Give up after this time; the campaign goes on
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -46,6 +46,13 @@ pub(super) async fn watch<S: Replay>(
         if seen != Some(stands) {
             seen = Some(stands);
             report(output, &campaign)?;
+            if campaign.standing.state == CampaignState::Planned {
+                let number = args.campaign;
+                output.say(&format!(
+                    "campaign {number} has not been started: this waits for `onceward replay start \
+                     {number}`"
+                ));
+            }
         }
         if campaign.standing.state.is_over() && campaign.counts.running == 0 {
             return ended(&campaign);

@@ -7,12 +7,12 @@ use onceward_core::store::{
 use serde_json::json;
 
 use super::{RemoveArgs, RenameArgs};
-use crate::commands::acting::refusal;
+use crate::commands::acting::{no_subscription, of_name, refusal};
 use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::Output;
 use crate::store::Opened;
 
-pub(super) async fn rename<S: Registry>(
+pub(super) async fn rename<S: Registry + Status>(
     opened: Opened<'_, S>,
     output: Output,
     args: &RenameArgs,
@@ -25,8 +25,10 @@ pub(super) async fn rename<S: Registry>(
         to: &args.to,
         by: args.by.actor(&who),
     };
-    let renamed = opened.store.rename(request).await;
-    renamed.map_err(|error| kept(opened.url, &error))?;
+    if let Err(error) = opened.store.rename(request).await {
+        let error = kept(opened.url, &args.from, &error);
+        return Err(of_name(opened, &args.from, error).await);
+    }
     if output.is_json() {
         return output.json(&json!({ "subscription": args.to, "renamed_from": args.from }));
     }
@@ -50,8 +52,7 @@ pub(super) async fn remove<S: Status + Cases + Operate + Registry>(
         .map_err(|refusal| Error::new(Code::ActionRefused, format!("remove: {refusal} (--why)")))?;
     let names = opened.check(opened.store.subscriptions().await)?;
     if !names.contains(name) {
-        let message = format!("no subscription is called {name:?} in this store");
-        return Err(Error::new(Code::NotFound, message));
+        return Err(no_subscription(name, &names));
     }
     let query = BacklogQuery {
         subscription: name,
@@ -116,7 +117,7 @@ pub(super) async fn remove<S: Status + Cases + Operate + Registry>(
         by,
     };
     let removed = opened.store.remove(request).await;
-    let removed = removed.map_err(|error| kept(opened.url, &error))?;
+    let removed = removed.map_err(|error| kept(opened.url, name, &error))?;
     if output.is_json() {
         return output.json(&json!({
             "subscription": name,
@@ -132,9 +133,15 @@ pub(super) async fn remove<S: Status + Cases + Operate + Registry>(
 }
 
 /// A process that works on it keeps it as it is: that is no trouble of the store.
-fn kept(url: &str, error: &StoreError) -> Error {
+fn kept(url: &str, name: &str, error: &StoreError) -> Error {
     match error.kind() {
-        StoreErrorKind::Conflict => Error::new(Code::ActionRefused, error.to_string()),
+        StoreErrorKind::Conflict => {
+            let message = format!(
+                "{name} is in use: a process still works on it (`onceward subscription list` says \
+                 which); stop it first, or wait until its lease has run out. Nothing was changed"
+            );
+            Error::new(Code::ActionRefused, message)
+        }
         _ => refusal(url, error),
     }
 }

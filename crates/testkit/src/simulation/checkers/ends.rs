@@ -187,10 +187,17 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
         (Role::Carrier, Some(Trouble::Ambiguous | Trouble::TimeOut | Trouble::Panic)) => {
             vec!["done"]
         }
+        // Released, it fails only as often as it should have.
+        (Role::Mail, Some(Trouble::Ambiguous)) if facts.setup.has(Fault::Outage) => {
+            vec!["ambiguous", "done"]
+        }
         (_, Some(Trouble::Ambiguous)) => vec!["ambiguous"],
         (_, Some(Trouble::Kill)) => vec!["done", "worker_died"],
         // Runs whose end nobody heard of do not count.
         (Role::Carrier, Some(_)) if conduct.times >= max => vec!["attempts_exhausted", "done"],
+        (Role::Mail, Some(_)) if conduct.times >= max && facts.setup.has(Fault::Outage) => {
+            vec!["attempts_exhausted", "done"]
+        }
         (_, Some(_)) if conduct.times < max => vec!["done"],
         (_, Some(_)) => vec!["attempts_exhausted"],
     };
@@ -213,7 +220,8 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
     let faults = [Fault::Hang, Fault::Pause, Fault::Clock];
     let may_idle = faults.into_iter().any(|fault| setup.has(fault));
     let is_retried = conduct.trouble.is_some_and(|trouble| !trouble.is_final());
-    if setup.has(Fault::Age) && (is_retried || may_idle || has_died) {
+    let may_wait = setup.has(Fault::Outage) && matches!(role, Role::Carrier | Role::Mail);
+    if setup.has(Fault::Age) && (is_retried || may_idle || may_wait || has_died) {
         ends.push("age_exhausted");
     }
     if may_idle {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use onceward_core::group::Groups;
 use onceward_core::store::{CaseState, DeferralKind};
-use onceward_core::{Ending, LedgerEntry, Position, Row, Snapshot, Spent, Timestamp};
+use onceward_core::{Ending, LedgerEntry, Position, Row, Snapshot, Spent, Stand, Timestamp};
 
 use crate::memory::{Change, Written};
 use crate::simulation::history::{Event, Outcome, Step, What};
@@ -64,7 +65,7 @@ pub(super) struct Member {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lane {
     pub(super) owner: Option<String>,
-    pub(super) position: Option<Position>,
+    pub(super) stand: Option<Stand>,
 }
 
 /// What identifies an effect, as text.
@@ -126,7 +127,7 @@ fn sees(snapshot: &Snapshot, xid: u64) -> bool {
 }
 
 /// Whether a position says that a row needs no more work.
-pub(super) fn is_past(position: &Position, row: &Row) -> bool {
+fn is_past(position: &Position, row: &Row) -> bool {
     let inside = position.within.as_ref();
     sees(&position.after, row.xid)
         || inside.is_some_and(|within| row.seq <= within.seq && sees(&within.until, row.xid))
@@ -162,12 +163,7 @@ impl Facts {
 
     /// Whether a subscription takes a type.
     pub(super) fn takes(&self, role: Role, message_type: &str) -> bool {
-        let wanted = match role {
-            Role::Pay => "order.pay",
-            Role::Track => "order.shipped",
-            _ => "order.placed",
-        };
-        self.setup.roles.contains(&role) && message_type == wanted
+        self.setup.roles.contains(&role) && message_type == role.message_type()
     }
 
     pub(super) fn roles_of(&self, row: &Row) -> Vec<Role> {
@@ -183,6 +179,18 @@ impl Facts {
 
     pub(super) fn lane(&self, role: Role, row: &Row) -> Option<&Lane> {
         self.lanes.get(&(role, self.lane_number(row)))
+    }
+
+    /// Whether the place kept for a row's lane and group says that it needs no more work.
+    pub(super) fn is_past(&self, role: Role, row: &Row) -> bool {
+        let stand = self.lane(role, row).and_then(|lane| lane.stand.as_ref());
+        let groups = Groups::new(&self.setup.grouping(role));
+        let group = groups.of(row).map(|group| groups.name(group));
+        stand.is_some_and(|stand| {
+            let own = group.map_or(&stand.position, |group| stand.of(group));
+            // Whoever does not know of groups reads the one of all.
+            is_past(own, row) || is_past(&stand.position, row)
+        })
     }
 
     /// Whether a message has had its end in a subscription.
@@ -306,6 +314,20 @@ impl Facts {
                     }
                 }
             }
+            Change::StoodStill {
+                subscription,
+                from,
+                to,
+            } => {
+                let Some(role) = role(subscription) else {
+                    return;
+                };
+                let mut pauses = self.pauses.iter_mut();
+                match pauses.find(|pause| pause.0 == role && pause.1 == *from) {
+                    Some(pause) => pause.2 = Some(*to),
+                    None => self.pauses.push((role, *from, Some(*to))),
+                }
+            }
             Change::Joined { member, lease_ms } => {
                 let state = Member {
                     lease_ms: *lease_ms,
@@ -340,24 +362,24 @@ impl Facts {
             Change::Released {
                 subscription,
                 lane,
-                position,
+                stand,
                 ..
             } => {
                 if let Some(role) = role(subscription) {
                     let lane = self.lanes.entry((role, *lane)).or_default();
                     lane.owner = None;
-                    lane.position = Some(position.clone());
+                    lane.stand = Some(stand.clone());
                 }
             }
             Change::Saved {
                 subscription,
                 lane,
-                position,
+                stand,
                 ..
             } => {
                 if let Some(role) = role(subscription) {
                     let lane = self.lanes.entry((role, *lane)).or_default();
-                    lane.position = Some(position.clone());
+                    lane.stand = Some(stand.clone());
                 }
             }
             Change::DeathCounted { subscription, seq } => {
@@ -407,9 +429,12 @@ impl Facts {
         let Some(role) = role(subscription) else {
             return;
         };
+        let mut its = self.pauses.iter_mut().filter(|pause| pause.0 == role);
         if *is_paused {
+            // One that would have ended by itself ends here.
+            its.for_each(|pause| pause.2 = pause.2.map(|to| to.min(now)));
             self.pauses.push((role, now, None));
-        } else if let Some(open) = self.pauses.iter_mut().rfind(|pause| pause.0 == role) {
+        } else if let Some(open) = its.find(|pause| pause.2.is_none()) {
             open.2 = Some(now);
         }
     }

@@ -12,6 +12,7 @@
 //! | `lease` | a lane is taken from a live owner only when its lease is over |
 //! | `age` | ages count from the first deferral |
 //! | `retention` | nothing is removed that is still needed |
+//! | `outage` | that nobody was there burns no attempt and ends no message |
 //! | `outside` | no call outside without a probe after an end that nobody knows |
 //! | `dropped` | what is given up may be: merged into a later one of its key that is not over, or late; and it does not run any more |
 //! | `final-state` | every message ends in one state, the one that its handler's conduct calls for |
@@ -21,6 +22,7 @@ mod dropped;
 mod ends;
 mod facts;
 mod order;
+mod outage;
 mod rules;
 
 use std::fmt;
@@ -61,6 +63,7 @@ type Found = Result<(), (&'static str, String)>;
 pub(super) struct Checks {
     facts: Facts,
     outside: rules::Outside,
+    outage: outage::Outage,
     steps: usize,
 }
 
@@ -69,6 +72,7 @@ impl Checks {
         Self {
             facts: Facts::new(setup),
             outside: rules::Outside::default(),
+            outage: outage::Outage::default(),
             steps: 0,
         }
     }
@@ -79,7 +83,8 @@ impl Checks {
             let found = rules::before(&self.facts, step)
                 .and_then(|()| order::before(&self.facts, step))
                 .and_then(|()| dropped::before(&self.facts, step))
-                .and_then(|()| self.outside.see(&self.facts, step));
+                .and_then(|()| self.outside.see(&self.facts, step))
+                .and_then(|()| self.outage.see(&self.facts, step));
             self.facts.learn(step);
             let found = found.and_then(|()| rules::after(&self.facts, step));
             if let Err((checker, message)) = found {

@@ -6,7 +6,7 @@ use onceward_core::store::{CaseState, DeferralKind};
 use onceward_core::{Spent, Timestamp};
 
 use super::Found;
-use super::facts::{Facts, identity, identity_of_entry, is_past, role};
+use super::facts::{Facts, identity, identity_of_entry, role};
 use crate::memory::{Change, Written};
 use crate::simulation::history::{Event, Outcome, Step, What};
 use crate::simulation::setup::Role;
@@ -80,10 +80,7 @@ pub(super) fn after(facts: &Facts, step: &Step) -> Found {
         let Some(message) = facts.messages.get(seq) else {
             continue;
         };
-        let position = facts
-            .lane(*role, &message.row)
-            .and_then(|lane| lane.position.as_ref());
-        if position.is_some_and(|position| is_past(position, &message.row)) {
+        if facts.is_past(*role, &message.row) {
             let text = format!(
                 "the position of {} is past message {seq}, which is not finished and stored \
                  nowhere else",
@@ -308,14 +305,11 @@ fn backlog(
 ) -> Found {
     let waits = facts.messages.iter().filter(|(seq, message)| {
         let row = &message.row;
-        let position = facts
-            .lane(role, row)
-            .and_then(|lane| lane.position.as_ref());
         message.is_in_log
             && facts.takes(role, &row.envelope.message_type)
             && !facts.deferrals.contains_key(&(role, **seq))
             && !facts.cases.contains_key(&(role, **seq))
-            && !position.is_some_and(|position| is_past(position, row))
+            && !facts.is_past(role, row)
     });
     let recorded: Vec<Timestamp> = waits.map(|(_, m)| m.row.recorded_at).collect();
     let deferred = facts.deferrals.iter().filter(|((of, _), _)| *of == role);
@@ -391,11 +385,8 @@ fn ledger_removed(facts: &Facts, role: Role, of: &str) -> Found {
         {
             continue;
         }
-        let position = facts
-            .lane(role, row)
-            .and_then(|lane| lane.position.as_ref());
         let is_deferred = facts.deferrals.contains_key(&(role, *seq));
-        if is_deferred || !position.is_some_and(|position| is_past(position, row)) {
+        if is_deferred || !facts.is_past(role, row) {
             let message = format!(
                 "the record of message {seq} in {} was removed, and it may be read again",
                 role.name()
