@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use onceward_core::hold::HoldLimits;
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StillBecause, StillNow, StoreError, StoreErrorKind,
-    Terms,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, DropCount, DropCountQuery, Dropped,
+    DroppedQuery, HeldQuery, LaneOwner, LongHeld, MessageState, MessageStatus, OperationQuery,
+    Status, StillBecause, StillNow, StoreError, StoreErrorKind, Terms,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::cases::read_state;
 use crate::deferrals::{read_failure, read_spent};
+use crate::dropped;
 use crate::effects::read_ending;
 use crate::era::{Eras, eras};
 use crate::error::while_doing;
@@ -110,6 +111,14 @@ impl Status for Postgres {
         tx.roll_back().await;
         let keys: Result<_, sqlx::Error> = rows.iter().map(read_long_held).collect();
         keys.map_err(while_doing(COUNT))
+    }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        dropped::list(self, query).await
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        dropped::count(self, query).await
     }
 }
 
@@ -282,11 +291,13 @@ async fn finished(
         .await
         .map_err(while_doing(FOLLOW))?;
     let read = |row: PgRow| {
-        Ok(MessageState::Finished {
-            ending: read_ending(row.try_get("ending")?),
-            finished_at: moment(row.try_get("finished_at")?),
-            result: row.try_get("result")?,
-        })
+        let ending = read_ending(row.try_get("ending")?);
+        let finished_at = moment(row.try_get("finished_at")?);
+        Ok(MessageState::finished(
+            ending,
+            finished_at,
+            row.try_get("result")?,
+        ))
     };
     row.map(read).transpose().map_err(while_doing(FOLLOW))
 }
@@ -320,6 +331,8 @@ fn read_backlog(
         subscription: subscription.to_owned(),
         waiting: 0,
         waiting_is_lower_bound: false,
+        waiting_before: 0,
+        types: counts.try_get("types")?,
         oldest_waiting_at: None,
         groups: Vec::new(),
         deferred: DeferredCounts {

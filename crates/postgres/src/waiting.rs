@@ -62,6 +62,7 @@ pub(crate) async fn count_waiting(
             .bind(not_before)
             .bind(!is_sealed(&place.position))
             .bind(tenants.map(|tenants| tenants.attribute.as_str()))
+            .bind(query.before.map(|before| before.as_micros()))
             .fetch_all(&mut *connection)
             .await
             .map_err(while_doing(ACTION))?;
@@ -77,6 +78,7 @@ pub(crate) async fn count_waiting(
                 .and_then(|groups| groups.of_tenant(&part.message_type, &part.tenant));
             if place.has(group) {
                 let room = query.count_max.saturating_sub(backlog.waiting);
+                backlog.waiting_before += part.before;
                 backlog.waits(group, part.waiting.min(room), part.oldest_at);
             }
         }
@@ -90,6 +92,7 @@ struct Part {
     message_type: String,
     tenant: String,
     waiting: u64,
+    before: u64,
     oldest_at: Option<Timestamp>,
     gave_up: bool,
 }
@@ -100,6 +103,7 @@ impl Part {
             message_type: row.try_get("type")?,
             tenant: row.try_get("tenant")?,
             waiting: row.try_get::<i64, _>("waiting")? as u64,
+            before: row.try_get::<i64, _>("before")? as u64,
             oldest_at: row.try_get::<Option<i64>, _>("oldest_at")?.map(moment),
             gave_up: row.try_get("looked_at_all")?,
         })

@@ -7,9 +7,9 @@ use onceward_core::group::Groups;
 use onceward_core::hold::HoldLimits;
 use onceward_core::lane::{lane_of, slot_of};
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StillBecause, StillNow, StoreError, StoreErrorKind,
-    Terms,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, DropCount, DropCountQuery, Dropped,
+    DroppedQuery, HeldQuery, LaneOwner, LongHeld, MessageState, MessageStatus, OperationQuery,
+    Status, StillBecause, StillNow, StoreError, StoreErrorKind, Terms,
 };
 use onceward_core::{Stand, Timestamp};
 use sqlx::Row as _;
@@ -17,6 +17,7 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::Sqlite;
 use crate::cases::case_state;
+use crate::dropped;
 use crate::effects::ending;
 use crate::error::Attempt;
 use crate::log::reached;
@@ -103,6 +104,14 @@ impl Status for Sqlite {
             .attempting(COUNTING)?;
         let keys: Result<_, sqlx::Error> = rows.iter().map(long_held).collect();
         keys.attempting(COUNTING)
+    }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        dropped::list(self, query).await
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        dropped::count(self, query).await
     }
 }
 
@@ -227,11 +236,11 @@ async fn went_on(
         .attempting(FOLLOWING)?;
     if let Some(row) = finished {
         let finished_at = row.try_get("finished_at").attempting(FOLLOWING)?;
-        return Ok(MessageState::Finished {
-            ending: ending(&row).attempting(FOLLOWING)?,
-            finished_at: Timestamp::from_micros(finished_at),
-            result: row.try_get("result").attempting(FOLLOWING)?,
-        });
+        return Ok(MessageState::finished(
+            ending(&row).attempting(FOLLOWING)?,
+            Timestamp::from_micros(finished_at),
+            row.try_get("result").attempting(FOLLOWING)?,
+        ));
     }
     let case = case_of(interested)?.filter(|(_, state)| *state != CaseState::Replayed);
     if let Some((case_id, resolution)) = case {
@@ -310,6 +319,8 @@ async fn count_waiting(
             backlog.waiting_is_lower_bound = true;
             break;
         }
+        let is_before = |before: Timestamp| found.recorded_at <= before;
+        backlog.waiting_before += u64::from(query.before.is_some_and(is_before));
         backlog.waits(group, 1, Some(found.recorded_at));
     }
     Ok(())
@@ -370,6 +381,9 @@ fn backlog(
         subscription: subscription.to_owned(),
         waiting: 0,
         waiting_is_lower_bound: false,
+        waiting_before: 0,
+        types: serde_json::from_str(counts.try_get("types")?)
+            .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
         oldest_waiting_at: None,
         groups: Vec::new(),
         deferred: DeferredCounts {

@@ -49,6 +49,8 @@ fn what_waits_is_told_by_class_and_tenants() {
         subscription: "ship".to_owned(),
         waiting: 7,
         waiting_is_lower_bound: false,
+        waiting_before: 0,
+        types: Vec::new(),
         oldest_waiting_at: None,
         groups: Vec::new(),
         deferred: onceward_core::store::DeferredCounts::default(),

@@ -11,6 +11,7 @@ use crate::case::Refusal;
 mod acceptance;
 mod cases;
 mod deferrals;
+mod dropped;
 mod effects;
 mod lanes;
 mod log;
@@ -29,6 +30,7 @@ pub use cases::{Case, CaseQuery, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,
 };
+pub use dropped::{DropCount, DropCountQuery, Dropped, DroppedPlace, DroppedQuery, NoCursor};
 pub use effects::{Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled};
 pub use lanes::{
     Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, Still, StillBecause,
@@ -49,7 +51,7 @@ pub use status::{
     Backlog, BacklogQuery, DeferredCounts, GroupBacklog, HeldQuery, LaneOwner, LongHeld,
     MessageState, MessageStatus, OperationQuery, Status, StillNow,
 };
-pub use time::Time;
+pub use time::{Pauses, Time};
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};
 pub use versions::{LastVersions, Versions};
 

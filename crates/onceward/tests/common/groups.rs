@@ -277,6 +277,7 @@ pub async fn a_conflict_is_refused_and_the_key_goes_on<S: Store>(
     let query = BacklogQuery {
         subscription: "desk",
         count_max: 100,
+        before: None,
     };
     assert_eq!(store.backlog(query).await.unwrap().quarantined, 1);
     engine.shutdown(Duration::from_secs(10)).await;

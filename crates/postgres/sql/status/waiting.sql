@@ -1,9 +1,11 @@
 -- What waits behind one position in some lanes: $2 to $4 the position's xmax, open transactions
 -- and lower bound; $5 to $7 xmax, open transactions and sequence of the tick it stands in; $15
--- whether there may be late rows; $16 the attribute that names the tenant. Both the rows that count
--- and those looked at are bounded.
+-- whether there may be late rows; $16 the attribute that names the tenant; $17 up to when those are
+-- recorded that are counted apart. Both the rows that count and those looked at are bounded.
 select w.type, coalesce(w.tenant, '') as tenant, count(*) as waiting,
     onceward.micros(min(w.recorded_at)) as oldest_at,
+    count(*) filter (
+        where w.recorded_at <= 'epoch'::timestamptz + $17::bigint * interval '1 microsecond') as before,
     coalesce(max(w.place) >= $12::bigint, false) as looked_at_all
 from (
     select n.type, n.headers ->> $16::text as tenant, n.recorded_at, n.place from (

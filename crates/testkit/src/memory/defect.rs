@@ -91,11 +91,19 @@ pub enum Defect {
     FurthestGroupCounts,
     /// What waits is counted from where all groups of a lane are done.
     GroupsCountTogether,
+    /// A page of what was given up begins with the last of the page before.
+    DroppedPagesOverlap,
+    /// When a subscription was paused is not known.
+    PausesForgotten,
+    /// What was given up at any time counts as given up of late.
+    DropsCountForEver,
+    /// Asked what was there before a moment, it counts all that waits.
+    BeforeCountsAll,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 47] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -139,5 +147,9 @@ impl Defect {
         Self::GroupsForgotten,
         Self::FurthestGroupCounts,
         Self::GroupsCountTogether,
+        Self::DroppedPagesOverlap,
+        Self::PausesForgotten,
+        Self::DropsCountForEver,
+        Self::BeforeCountsAll,
     ];
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use onceward_core::group::Groups;
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
-    Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, HeldQuery, LaneOwner,
-    LongHeld, MessageState, MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, DropCount,
+    DropCountQuery, Dropped, DroppedPlace, DroppedQuery, HeldQuery, LaneOwner, LongHeld,
+    MessageState, MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
 };
-use onceward_core::{Identity, LedgerKey, Row, Timestamp};
+use onceward_core::{Ending, Identity, LedgerKey, Row, Timestamp};
 
 use super::state::{State, Subscription};
 use super::writes::LedgerPlace;
@@ -61,6 +62,8 @@ impl Status for MemoryStore {
             subscription: name.to_owned(),
             waiting: 0,
             waiting_is_lower_bound: false,
+            waiting_before: 0,
+            types: subscription.types.iter().cloned().collect(),
             oldest_waiting_at: None,
             groups: Vec::new(),
             deferred: DeferredCounts::default(),
@@ -77,7 +80,10 @@ impl Status for MemoryStore {
             true => is_past,
             false => is_past_in_group,
         };
-        count_waiting(&state, subscription, query.count_max, is_past, &mut backlog);
+        count_waiting(&state, subscription, &query, is_past, &mut backlog);
+        if self.shared.has(Defect::BeforeCountsAll) {
+            backlog.waiting_before = backlog.waiting;
+        }
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
                 count_deferred(&mut backlog, deferred.kind);
@@ -150,6 +156,63 @@ impl Status for MemoryStore {
         held.truncate(query.keys_max as usize);
         Ok(held)
     }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let state = self.shared.state();
+        let rows = dropped(&state, query.subscription);
+        let goes_by = |dropped: &Dropped| match self.shared.has(Defect::DroppedPagesOverlap) {
+            true => query.after.is_none_or(|after| dropped.place <= *after),
+            false => query.after.is_none_or(|after| dropped.place < *after),
+        };
+        let wanted = rows.filter(|dropped| query.endings.contains(&dropped.ending));
+        let rows = wanted.filter(goes_by).collect();
+        Ok(Dropped::latest(rows, query.rows_max))
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let now = self.shared.clock.now();
+        let state = self.shared.state();
+        let counts = Ending::DROPPED.map(|ending| {
+            let within = |ms: i64| {
+                let rows = dropped(&state, query.subscription);
+                let is_young = |at: Timestamp| {
+                    now.millis_since(at) < ms || self.shared.has(Defect::DropsCountForEver)
+                };
+                let its = rows.filter(|dropped| {
+                    dropped.ending == ending && is_young(dropped.place.finished_at)
+                });
+                (its.count() as u64).min(query.count_max)
+            };
+            DropCount {
+                ending,
+                last_hour: within(3_600_000),
+                last_day: within(86_400_000),
+            }
+        });
+        Ok(counts.into())
+    }
+}
+
+/// What policies gave up in a subscription, in no order.
+fn dropped<'s>(state: &'s State, subscription: &'s str) -> impl Iterator<Item = Dropped> + 's {
+    let rows = state.tables.ledger.iter();
+    let rows = rows.filter(move |(place, recorded)| {
+        place.subscription == subscription && Ending::DROPPED.contains(&recorded.entry.ending)
+    });
+    rows.map(|(_, recorded)| {
+        let key = &recorded.entry.key;
+        let place = DroppedPlace {
+            finished_at: recorded.at,
+            source: key.source.clone(),
+            message_type: key.message_type.clone(),
+            identity: key.identity.clone(),
+            generation: key.generation,
+        };
+        let entry = &recorded.entry;
+        Dropped::of(entry.ending, place, entry.result.as_deref())
+    })
 }
 
 /// Whether a subscription's position is past a row, whatever its groups will be.
@@ -201,11 +264,11 @@ fn stand(
         tables.ledger.get(&place)
     });
     if let Some(recorded) = recorded {
-        return MessageState::Finished {
-            ending: recorded.entry.ending,
-            finished_at: recorded.at,
-            result: recorded.entry.result.as_deref().map(str::to_owned),
-        };
+        return MessageState::finished(
+            recorded.entry.ending,
+            recorded.at,
+            recorded.entry.result.as_deref().map(str::to_owned),
+        );
     }
     if let Some(case) = case.filter(|case| case.standing.state != CaseState::Replayed) {
         return MessageState::Resolved {
@@ -242,7 +305,7 @@ type IsPast = fn(&State, &str, &Subscription, &Row) -> bool;
 fn count_waiting(
     state: &State,
     subscription: &Subscription,
-    count_max: u64,
+    query: &BacklogQuery<'_>,
     is_past: IsPast,
     backlog: &mut Backlog,
 ) {
@@ -265,10 +328,12 @@ fn count_waiting(
         if !is_wanted || is_off || is_past(state, &name, subscription, row) {
             continue;
         }
-        if backlog.waiting == count_max {
+        if backlog.waiting == query.count_max {
             backlog.waiting_is_lower_bound = true;
             return;
         }
+        let is_before = |before: Timestamp| row.recorded_at <= before;
+        backlog.waiting_before += u64::from(query.before.is_some_and(is_before));
         let group = groups.as_ref().and_then(|groups| groups.of(row));
         backlog.waits(group, 1, Some(row.recorded_at));
     }

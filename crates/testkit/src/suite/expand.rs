@@ -214,6 +214,12 @@ macro_rules! store_suite_cases {
                 a_new_era_refuses_old_positions
                 the_store_answers
             }
+            dropped {
+                what_was_given_up_is_listed_from_the_latest_on
+                what_was_given_up_of_late_is_counted
+                pauses_are_told_as_far_back_as_they_matter
+                the_backlog_counts_apart_what_was_there_before
+            }
             versions {
                 the_highest_version_is_the_last_one
                 versions_of_others_do_not_count

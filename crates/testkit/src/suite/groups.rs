@@ -219,6 +219,7 @@ pub async fn the_backlog_counts_by_group<F: Fixture>(fixture: &F) -> CaseResult 
     let query = |count_max| BacklogQuery {
         subscription: SUB,
         count_max,
+        before: None,
     };
     let backlog = store.backlog(query(100)).await?;
     assert_eq!(

@@ -20,6 +20,7 @@ use onceward_core::store::Store;
 pub mod acceptance;
 pub mod cases;
 pub mod deferrals;
+pub mod dropped;
 pub mod effects;
 mod expand;
 pub mod groups;

@@ -113,6 +113,7 @@ async fn backlog<S: Status>(store: &S) -> Result<Backlog, Error> {
     let query = BacklogQuery {
         subscription: "bench",
         count_max: 1,
+        before: None,
     };
     let found = store.backlog(query).await;
     found.map_err(|e| Error::new(Code::StoreFailed, "cannot ask the store").with_source(e))

@@ -277,6 +277,7 @@ impl<'a, S: Depot> Stage<'a, S> {
         let query = BacklogQuery {
             subscription,
             count_max: 10_000,
+            before: None,
         };
         self.opened.check(self.opened.store.backlog(query).await)
     }
