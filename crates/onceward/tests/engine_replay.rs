@@ -13,12 +13,12 @@ use onceward::core::campaign::{
 };
 use onceward::core::store::{
     ActOnCampaign, Actor, Campaign, CampaignItem, CampaignQuery, Case, CaseQuery, Cases, ItemQuery,
-    PlanCampaign, Replay, Selection, Source, StoreErrorKind,
+    PlanCampaign, Replay, Retention, Selection, Source, StoreErrorKind, Upkeep,
 };
 use onceward::sqlite::Sqlite;
 use onceward::{
-    Context, Deliver, Delivery, Engine, Failure, Message, OnPoison, Running, Semantics, Start,
-    Subscription,
+    Context, Deliver, Delivery, Engine, EngineOptions, Failure, Message, OnPoison, Running,
+    Semantics, Start, StartError, Subscription,
 };
 use serde::{Deserialize, Serialize};
 
@@ -432,5 +432,55 @@ async fn ex_19_a_replay_after_an_outage_keeps_its_rate() {
         let took_ms = at(to).millis_since(at(from));
         assert!(took_ms >= 300, "items {from} to {to} took {took_ms} ms");
     }
+    engine.shutdown(Duration::from_secs(5)).await;
+}
+
+/// Field case BC-13: settings under which an effect could be forgotten while its message can come
+/// again are refused at the start; and where a ledger has forgotten nonetheless, a replay needs the
+/// explicit word.
+#[tokio::test]
+async fn bc_13_what_the_ledger_has_forgotten_goes_out_again_only_when_asked_for() {
+    const HOUR_MS: u64 = 3_600_000;
+    let (_folder, store) = sqlite().await;
+    append(&store, Thing::TYPE, &[("a", "1"), ("b", "1")]).await;
+    let unsafe_retention = Retention {
+        log_ms: HOUR_MS,
+        ledger_ms: 1,
+        operation_ledger_ms: 1,
+        replay_window_ms: HOUR_MS,
+    };
+    let work = || Subscription::new("work", Semantics::EffectOnce).on::<Thing, _>(keep);
+    let refused = Engine::builder(store.clone()).options(EngineOptions {
+        retention: Some(unsafe_retention),
+        ..options()
+    });
+    let refused = refused.subscribe(work().start(Start::Earliest)).start();
+    match refused.await {
+        Err(StartError::Retention(why)) => assert_eq!(why.setting, "ledger"),
+        other => panic!("started: {:?}", other.is_ok()),
+    }
+    assert_eq!(effects(&store).await, []);
+    let engine = start(&store, work()).await;
+    all_past(&store).await;
+    assert_eq!(effects(&store).await.len(), 2);
+    // Somebody tidied up with these settings, past the engine.
+    until("the ledger has forgotten", || async {
+        store.tidy(unsafe_retention).await.unwrap().ledger_removed > 0
+    })
+    .await;
+    let all = Selection::of(Source::Log);
+    let asked = store.plan_campaign(plan(CampaignKind::Resend, &all)).await;
+    let asked = asked.unwrap();
+    assert_eq!((asked.counts.left, asked.counts.refused), (0, 2));
+    let found = items(&store, &asked).await;
+    let findings: Vec<_> = found.iter().map(|item| item.finding).collect();
+    assert_eq!(findings, [Some(Finding::Forgotten); 2]);
+    assert_eq!(effects(&store).await.len(), 2, "no second effect unasked");
+    let mut meant = plan(CampaignKind::Resend, &all);
+    meant.accept = &[Finding::Forgotten];
+    let meant = store.plan_campaign(meant).await.unwrap();
+    begin(&store, &meant).await;
+    assert_eq!(over(&store, &meant).await.counts.done, 2);
+    assert_eq!(effects(&store).await.len(), 4, "somebody said yes");
     engine.shutdown(Duration::from_secs(5)).await;
 }

@@ -3,23 +3,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onceward::core::store::{
-    Append, Backlog, BacklogQuery, Begin, CaseQuery, Cases, Effects, End, Schema, Status,
-    StillBecause,
-};
+use common::passing::{MINUTE_MS, append, backlog, pass, reasons, store};
+use onceward::core::store::StillBecause;
 use onceward::{
-    Deliver, Delivery, Engine, Envelope, Failure, Payload, RetryPolicy, Running, Semantics, Start,
-    Subscription,
+    Deliver, Delivery, Engine, Failure, RetryPolicy, Running, Semantics, Start, Subscription,
 };
-use onceward_testkit::clock::SimClock;
 use onceward_testkit::memory::{Defect, MemoryStore};
 
 const TYPE: &str = "thing.done";
-const MINUTE_MS: u64 = 60_000;
 /// Only its age ends it.
 const AGING: RetryPolicy = RetryPolicy {
     base_ms: 50,
@@ -29,36 +27,6 @@ const AGING: RetryPolicy = RetryPolicy {
     age_max_ms: 8 * MINUTE_MS,
 };
 
-/// A store whose clock goes as time does here.
-async fn store(defect: Option<Defect>) -> MemoryStore {
-    let clock = SimClock::default();
-    let store = match defect {
-        Some(defect) => MemoryStore::with_defect(clock.clone(), defect),
-        None => MemoryStore::new(clock.clone()),
-    };
-    store.migrate().await.unwrap();
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            clock.advance_ms(10);
-        }
-    });
-    store
-}
-
-async fn append(store: &MemoryStore, keys: &[&str]) {
-    let envelopes: Vec<Envelope> = keys
-        .iter()
-        .map(|key| Envelope::new(*key, "thing", *key, TYPE, Payload::Json("1".into())))
-        .collect();
-    let mut tx = store.begin(Begin { lease: None }).await.unwrap();
-    store
-        .append(store.connection(&mut tx), &envelopes)
-        .await
-        .unwrap();
-    store.end(tx, End::Commit).await.unwrap();
-}
-
 async fn start(store: &MemoryStore, to: impl Deliver) -> Running<MemoryStore> {
     let mail = Subscription::new("mail", Semantics::AtLeastOnce)
         .deliver([TYPE], to)
@@ -66,23 +34,6 @@ async fn start(store: &MemoryStore, to: impl Deliver) -> Running<MemoryStore> {
         .start(Start::Earliest);
     let engine = Engine::builder(store.clone()).subscribe(mail);
     engine.start().await.unwrap()
-}
-
-async fn pass(ms: u64) {
-    tokio::time::sleep(Duration::from_millis(ms)).await;
-}
-
-async fn backlog(store: &MemoryStore) -> Backlog {
-    let query = BacklogQuery {
-        subscription: "mail",
-        count_max: 100,
-    };
-    store.backlog(query).await.unwrap()
-}
-
-async fn reasons(store: &MemoryStore) -> Vec<String> {
-    let cases = store.cases(CaseQuery::default()).await.unwrap();
-    cases.into_iter().map(|case| case.reason).collect()
 }
 
 /// How the other side fares.
@@ -94,6 +45,8 @@ enum Phase {
     Away,
     /// It asks the next one to wait for so long, and fares as below then.
     Asks(u64),
+    /// It needs a person for the next one, and fares as below then.
+    NeedsPerson,
     /// It takes one, fails each other one once more, and takes it then.
     Back,
 }
@@ -102,6 +55,7 @@ enum Phase {
 struct Receiver {
     phase: Arc<Mutex<Phase>>,
     met: Arc<Mutex<BTreeSet<String>>>,
+    asked: Arc<AtomicU32>,
 }
 
 impl Receiver {
@@ -109,6 +63,7 @@ impl Receiver {
         Self {
             phase: Arc::new(Mutex::new(Phase::Fails)),
             met: Arc::default(),
+            asked: Arc::default(),
         }
     }
 
@@ -119,6 +74,7 @@ impl Receiver {
 
 impl Deliver for Receiver {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Failure> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
         let mut phase = self.phase.lock().unwrap();
         let trouble = || Failure::transient("trouble", "it fails");
         match *phase {
@@ -127,6 +83,10 @@ impl Deliver for Receiver {
             Phase::Asks(window_ms) => {
                 *phase = Phase::Back;
                 Err(Failure::rate_limited(window_ms, "not now"))
+            }
+            Phase::NeedsPerson => {
+                *phase = Phase::Back;
+                Err(Failure::operator("no_contract", "ask somebody"))
             }
             Phase::Back => {
                 // The first one is taken at once, so that a breaker closes.
@@ -147,13 +107,13 @@ impl Deliver for Receiver {
 /// fails some of them once more when it is back.
 async fn after(store: &MemoryStore, phase: Phase, because: StillBecause) -> Vec<String> {
     let receiver = Receiver::new();
-    append(store, &["a", "b", "c"]).await;
+    append(store, TYPE, &["a", "b", "c"]).await;
     let running = start(store, receiver.clone()).await;
     pass(MINUTE_MS).await;
-    assert_eq!(backlog(store).await.deferred.retry, 3);
+    assert_eq!(backlog(store, "mail").await.deferred.retry, 3);
     receiver.set(phase);
     pass(20 * MINUTE_MS).await;
-    let seen = backlog(store).await;
+    let seen = backlog(store, "mail").await;
     let still = seen.still.expect("it stands still");
     assert_eq!(still.because, because);
     let minutes = seen.now.millis_since(still.since) / MINUTE_MS as i64;
@@ -167,7 +127,7 @@ async fn after(store: &MemoryStore, phase: Phase, because: StillBecause) -> Vec<
     receiver.set(Phase::Back);
     // One that was asked to wait comes back within a tenth more.
     pass(10 * MINUTE_MS).await;
-    let left = backlog(store).await;
+    let left = backlog(store, "mail").await;
     assert_eq!((left.waiting, left.deferred.retry), (0, 0));
     assert_eq!(left.still, None, "it goes on");
     running.shutdown(Duration::from_secs(5)).await;
@@ -176,14 +136,14 @@ async fn after(store: &MemoryStore, phase: Phase, because: StillBecause) -> Vec<
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_longer_than_the_budgets_age_quarantines_nothing() {
-    let ended = after(&store(None).await, Phase::Away, StillBecause::Breaker).await;
+    let ended = after(&store(None, 10).await, Phase::Away, StillBecause::Breaker).await;
     assert_eq!(ended, [""; 0]);
 }
 
 /// What the one above would be if age went on.
 #[tokio::test(start_paused = true)]
 async fn with_an_age_that_goes_on_an_outage_ends_in_cases() {
-    let store = store(Some(Defect::StillCounts)).await;
+    let store = store(Some(Defect::StillCounts), 10).await;
     let ended = after(&store, Phase::Away, StillBecause::Breaker).await;
     assert!(ended.contains(&"age_exhausted".to_owned()), "{ended:?}");
 }
@@ -192,13 +152,41 @@ const WINDOW: Phase = Phase::Asks(30 * MINUTE_MS);
 
 #[tokio::test(start_paused = true)]
 async fn a_window_longer_than_the_budgets_age_quarantines_nothing() {
-    let ended = after(&store(None).await, WINDOW, StillBecause::RateWindow).await;
+    let ended = after(&store(None, 10).await, WINDOW, StillBecause::RateWindow).await;
     assert_eq!(ended, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_an_age_that_goes_on_a_window_ends_in_cases() {
-    let store = store(Some(Defect::StillCounts)).await;
+    let store = store(Some(Defect::StillCounts), 10).await;
     let ended = after(&store, WINDOW, StillBecause::RateWindow).await;
     assert!(ended.contains(&"age_exhausted".to_owned()), "{ended:?}");
+}
+
+/// The answer that says that a person has to act also says that the other side is back: the breaker
+/// closes, and the pause for the person holds nonetheless.
+#[tokio::test(start_paused = true)]
+async fn a_pause_for_a_person_holds_although_the_breaker_closes() {
+    let store = store(None, 10).await;
+    let receiver = Receiver::new();
+    receiver.set(Phase::Away);
+    append(&store, TYPE, &["a", "b", "c"]).await;
+    let running = start(&store, receiver.clone()).await;
+    pass(MINUTE_MS).await;
+    receiver.set(Phase::NeedsPerson);
+    while *receiver.phase.lock().unwrap() == Phase::NeedsPerson {
+        pass(10).await;
+    }
+    let before = receiver.asked.load(Ordering::SeqCst);
+    pass(MINUTE_MS / 2).await;
+    let asked = receiver.asked.load(Ordering::SeqCst) - before;
+    assert_eq!(asked, 0, "the next one would fare the same");
+    pass(2 * MINUTE_MS).await;
+    let left = backlog(&store, "mail").await.deferred;
+    assert_eq!(
+        (left.retry, left.operator),
+        (0, 1),
+        "then one after the other"
+    );
+    running.shutdown(Duration::from_secs(5)).await;
 }

@@ -115,6 +115,7 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::Store(memory::Defect::RevisionStands) => &["liveness"],
         Defect::Store(memory::Defect::ReleasedWithOldBudget) => &["budget"],
         Defect::Store(memory::Defect::PausesCount | memory::Defect::BacklogLooksYoung) => &["age"],
+        Defect::Store(memory::Defect::StillCounts | memory::Defect::StillUncut) => &["age"],
         Defect::AgeUnlimited | Defect::AgeCutShort => &["budget"],
         Defect::OutageCounts => &["outage"],
         Defect::Store(_) => &[],
@@ -137,6 +138,9 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
         }
         if matches!(defect, Defect::AgeUnlimited | Defect::AgeCutShort) {
             setup.faults = vec![Fault::Handler, Fault::Age, Fault::Crash, Fault::Operate];
+        }
+        if let Defect::Store(memory::Defect::StillCounts | memory::Defect::StillUncut) = defect {
+            setup.faults = vec![Fault::Outage, Fault::Crash, Fault::Operate];
         }
         if defect == Defect::OutageCounts {
             setup.faults = vec![Fault::Outage, Fault::Crash, Fault::Lost];
@@ -289,6 +293,14 @@ fn defects_of_deferrals_are_noticed() {
 }
 
 const LATER: [Fault; 4] = [Fault::Age, Fault::Operate, Fault::Replay, Fault::Outage];
+
+#[test]
+fn defects_of_what_stands_still_are_noticed() {
+    notices(&[
+        Defect::Store(memory::Defect::StillCounts),
+        Defect::Store(memory::Defect::StillUncut),
+    ]);
+}
 
 /// Runs that once found something wrong, the first of them when there were no operators: a position
 /// kept past what another owner had to do, a key taken for free while it was loaded, work done again

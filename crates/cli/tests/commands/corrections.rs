@@ -192,6 +192,22 @@ on_both_stores! {
 }
 
 on_both_stores! {
+    async fn an_operation_is_revealed_with_a_reason_only(place) {
+        with_crypto();
+        let mut receiver = particular().await;
+        let (daemon, _) = poisoned(&place, &receiver, "{\"zip\":\"1\"}");
+        receiver.next().await;
+        let show = ["operation", "show", "m1"];
+        place.run(&show).ended(0);
+        let revealing = [&show[..], &["--reveal"]].concat();
+        place.run(&revealing).ended(1).says(&["OW1043", "--why"]);
+        place.run(&[&revealing[..], &["--why", " "]].concat()).ended(1).says(&["OW1043"]);
+        place.run(&[&revealing[..], &["--why", "the bank asks", "--as", "ada"]].concat()).ended(0);
+        assert_eq!(daemon.stop(), 0);
+    }
+}
+
+on_both_stores! {
     async fn a_limit_holds_until_it_is_ended(place) {
         with_crypto();
         let receiver = particular().await;
@@ -205,6 +221,22 @@ on_both_stores! {
         let shown = || place.run(&["subscription", "list", "--json"]).ended(0).json()["subscriptions"][0]["concurrency_max"].clone();
         assert_eq!(shown(), 2);
         place.run(&[&limit[..], &["--why", "again"]].concat()).ended(1).says(&["OW1040"]);
+        // One by rate beside it, which ends by itself.
+        let rate = ["subscription", "limit", "hook", "--per-second", "20"];
+        place.run(&rate).ended(1).says(&["OW1043", "reason"]);
+        place.run(&["subscription", "limit", "hook", "--burst", "2", "--why", "x"]).ended(2);
+        place.run(&[&rate[..], &["--burst", "5", "--why", "the receiver asks"]].concat()).ended(0);
+        let listed = || place.run(&["subscription", "list", "--json"]).ended(0).json()["subscriptions"][0]["rate"].clone();
+        assert_eq!(listed(), json!({ "per_second": 20, "burst": 5 }));
+        assert_eq!(shown(), 2, "the other one stays");
+        let table = place.run(&["subscription", "list"]).ended(0);
+        assert!(table.out.contains("2, 20/s"), "{table:#?}");
+        let backlog = place.run(&["backlog"]).ended(0);
+        assert!(backlog.out.contains("hook: limited to 20 per second"), "{backlog:#?}");
+        let backlog = place.run(&["backlog", "--json"]).ended(0).json()["subscriptions"][0].clone();
+        assert_eq!((&backlog["ready_age_ms"], &backlog["still"]), (&json!(0), &Value::Null));
+        place.run(&["subscription", "limit", "hook", "--per-second", "0"]).ended(0);
+        assert_eq!((listed(), shown()), (Value::Null, json!(2)));
         place.run(&["subscription", "limit", "hook", "--none"]).ended(0);
         assert_eq!(shown(), Value::Null);
         assert_eq!(daemon.stop(), 0);

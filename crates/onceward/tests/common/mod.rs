@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
+pub mod passing;
+
 use std::time::Duration;
 
 use onceward::core::store::{Schema, Store};

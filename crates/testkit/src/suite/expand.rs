@@ -144,6 +144,7 @@ macro_rules! store_suite_cases {
                 a_correction_that_is_refused_leaves_no_trace
                 a_case_goes_when_nothing_can_need_it
                 a_limit_is_seen_and_ends
+                a_reveal_of_an_operation_is_on_record
             }
             operate_subscriptions {
                 what_waits_for_a_person_is_due_again

@@ -267,6 +267,50 @@ pub async fn a_case_goes_when_nothing_can_need_it<F: Fixture>(fixture: &F) -> Ca
     Ok(())
 }
 
+/// A row for each subscription, with a reason where it is shown; and one where it may not be.
+pub async fn a_reveal_of_an_operation_is_on_record<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    register(store, SUB).await?;
+    let reveal = |is_permitted, why| onceward_core::store::RevealOperation {
+        operation: "checkout-7",
+        subscriptions: &[SUB, "billing"],
+        is_permitted,
+        by: Actor { who: "ada", why },
+    };
+    let ended = store.reveal_operation(reveal(true, None)).await;
+    assert_refused(ended, StoreErrorKind::Refused, "a reveal without a reason")?;
+    assert!(all_history(store).await?.is_empty(), "nothing is on record");
+    let revision = state_of(store, SUB).await?.revision;
+    store
+        .reveal_operation(reveal(true, Some("the bank asks")))
+        .await?;
+    store.reveal_operation(reveal(false, None)).await?;
+    let history = all_history(store).await?;
+    let told: Vec<_> = history
+        .iter()
+        .map(|entry| (entry.action.as_str(), entry.subscription.as_str()))
+        .collect();
+    let expected = [
+        ("reveal", SUB),
+        ("reveal", "billing"),
+        ("reveal-refused", SUB),
+        ("reveal-refused", "billing"),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(history[0].why.as_deref(), Some("the bank asks"));
+    assert!(
+        history
+            .iter()
+            .all(|entry| entry.after.contains("checkout-7"))
+    );
+    assert_eq!(
+        state_of(store, SUB).await?.revision,
+        revision,
+        "nothing else"
+    );
+    Ok(())
+}
+
 /// Seen in the survey, with the revision raised, by every process; with a new name too.
 pub async fn a_limit_is_seen_and_ends<F: Fixture>(fixture: &F) -> CaseResult {
     let store = fixture.store();

@@ -78,7 +78,7 @@ fn waiting(number: u32) -> [Order; 2] {
         operation: format!("{order}-{is_first}"),
         address: "1 Long Acre".to_owned(),
         fails: is_first && number % 2 == 1,
-        waits: is_first && number % 2 == 0,
+        waits: is_first && number.is_multiple_of(2),
     })
 }
 

@@ -213,6 +213,19 @@ impl Facts {
         case.is_some_and(|case| !case.is_replayed())
     }
 
+    /// When a pause began that shares time with one that began at `from` and lasts to `to`.
+    pub(super) fn other_pause_in(
+        &self,
+        role: Role,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Option<Timestamp> {
+        let others = self.pauses.iter().filter(|p| p.0 == role && p.1 != from);
+        let mut sharing = others
+            .filter(|(_, began, ended)| *began < to && ended.is_none_or(|ended| ended > from));
+        sharing.next().map(|pause| pause.1)
+    }
+
     /// How long a subscription was paused between two moments, in milliseconds.
     pub(super) fn paused_ms(&self, role: Role, from: Timestamp, to: Timestamp) -> i64 {
         let its = self.pauses.iter().filter(|pause| pause.0 == role);

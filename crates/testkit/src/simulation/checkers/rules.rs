@@ -43,6 +43,11 @@ pub(super) fn before(facts: &Facts, step: &Step) -> Found {
             };
             ledger_removed(facts, role, &identity_of_entry(entry))
         }
+        What::Database(Change::StoodStill {
+            subscription,
+            from,
+            to,
+        }) => no_overlap(facts, subscription, *from, *to),
         What::Outside(Event::Loaded {
             subscription,
             seq,
@@ -276,6 +281,18 @@ fn first_time(facts: &Facts, written: &Written) -> Found {
             ),
         )),
         _ => Ok(()),
+    }
+}
+
+/// Time in which a subscription stood still counts once.
+fn no_overlap(facts: &Facts, subscription: &str, from: Timestamp, to: Timestamp) -> Found {
+    let other = role(subscription).and_then(|role| facts.other_pause_in(role, from, to));
+    match other {
+        Some(other) => Err((
+            "age",
+            format!("{subscription} stood still from {from} to {to}, and in a pause from {other}"),
+        )),
+        None => Ok(()),
     }
 }
 
