@@ -265,7 +265,7 @@ impl Dispatcher {
         // out.
         self.from_store = Room::new(self.rows.total() / 4, count);
         self.from_store_bytes = Room::new(self.bytes.total() / 4, count);
-        self.sizes = vec![self.sizes[0].clone(); count];
+        self.sizes = vec![self.sizes[0]; count];
         if count > 1 {
             // Where the window is small, a part of a page is better than nothing.
             self.rows_for_a_read = (self.rows.own() / 2).clamp(1, PAGE_ROWS as usize);

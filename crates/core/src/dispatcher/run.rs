@@ -351,15 +351,12 @@ impl Dispatcher {
             .flat_map(|feed| feed.oldest_unfinished(64))
             .collect();
         let mut stuck_keys: BTreeSet<Arc<str>> = BTreeSet::new();
-        if self.batches.len() < self.pacing.allowed(self.now_ms) {
-            let groups = 0..self.groups.count();
-            let stuck: Vec<bool> = groups.map(|group| self.is_stuck(group)).collect();
-            if stuck.contains(&true) {
-                let waiting = self.keys.iter().filter(|(_, k)| {
-                    k.is_running && !k.queue.is_empty() && stuck[k.group.unwrap_or(0)]
-                });
-                stuck_keys.extend(waiting.map(|(name, _)| Arc::clone(name)));
-            }
+        let has_slot = self.batches.len() < self.pacing.allowed(self.now_ms);
+        if has_slot && (0..self.groups.count()).any(|group| self.is_stuck(group)) {
+            let waiting = self.keys.iter().filter(|(_, k)| {
+                k.is_running && !k.queue.is_empty() && self.is_stuck(k.group.unwrap_or(0))
+            });
+            stuck_keys.extend(waiting.map(|(name, _)| Arc::clone(name)));
         }
         let mut marks = Vec::new();
         for token in crowded {
