@@ -59,7 +59,8 @@ pub struct Sight {
     pub waiting_before: u64,
     /// When the oldest of them was recorded.
     pub oldest_at: Option<Timestamp>,
-    /// Whether an operator keeps the subscription paused.
+    /// Whether an operator keeps the subscription paused, or it stands still by itself: behind a
+    /// breaker, in a window that the other side asked for.
     pub is_paused: bool,
 }
 
@@ -73,7 +74,7 @@ impl Sight {
             is_lower_bound: backlog.waiting_is_lower_bound,
             waiting_before: backlog.waiting_before,
             oldest_at: backlog.oldest_waiting_at,
-            is_paused: backlog.paused_at.is_some(),
+            is_paused: backlog.paused_at.is_some() || backlog.still.is_some(),
         }
     }
 }
