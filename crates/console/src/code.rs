@@ -96,6 +96,8 @@ codes! {
     StoreFull = "2022" 429 "the database is full",
     /// Something that should not happen.
     Internal = "2023" 500 "the request failed",
+    /// New work would not be finished in time.
+    Throttled = "2024" 429 "new work would not be done in time",
     /// No such operation.
     NoOperation = "2030" 404 "no such operation",
     /// No such path.

@@ -46,6 +46,11 @@ pub enum Refusal {
     InFlight,
     /// The key belongs to another request.
     Mismatch,
+    /// It is new, and would not be finished in time.
+    Throttled {
+        /// When to try again, in milliseconds from now.
+        retry_after_ms: u64,
+    },
 }
 
 /// The end of a submission that the store could decide.
@@ -57,7 +62,7 @@ pub enum Outcome {
     Refused {
         /// Why.
         refusal: Refusal,
-        /// Which event it was, where each has its own key.
+        /// Which event it was, where each has its own key or it lies with one.
         index: Option<usize>,
     },
 }

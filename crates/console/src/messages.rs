@@ -175,6 +175,13 @@ fn refused(refusal: Refusal, index: Option<usize>) -> Problem {
             let detail = "this key was used before, with other content";
             Problem::new(Code::KeyReused, detail)
         }
+        Refusal::Throttled { retry_after_ms } => {
+            let detail = "so much waits that what was promised of this type would be broken; \
+                          nothing of this request is accepted";
+            let seconds = retry_after_ms.div_ceil(1_000);
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            Problem::new(Code::Throttled, detail).retry_after_s(seconds)
+        }
     };
     match index {
         Some(index) => problem.with("index", index),

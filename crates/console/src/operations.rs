@@ -32,6 +32,10 @@ enum Progress {
     Expired,
     /// A later one had been done, or took its place.
     Superseded,
+    /// It was given up because its turn came late.
+    Shed,
+    /// A later message of its key was handled in its place.
+    Merged,
     Completed,
 }
 
@@ -159,6 +163,8 @@ fn progress(state: &MessageState) -> Progress {
             Ending::Rejected => Progress::Rejected,
             Ending::Expired => Progress::Expired,
             Ending::Superseded => Progress::Superseded,
+            Ending::Shed => Progress::Shed,
+            Ending::Merged => Progress::Merged,
         },
         MessageState::Resolved { .. } => Progress::Resolved,
         MessageState::Delivered => Progress::Completed,
@@ -198,11 +204,8 @@ mod tests {
     }
 
     fn finished(ending: Ending) -> MessageState {
-        MessageState::Finished {
-            ending,
-            finished_at: Timestamp::from_micros(0),
-            result: Some("{\"card\":4111}".into()),
-        }
+        let result = Some("{\"card\":4111}".into());
+        MessageState::finished(ending, Timestamp::from_micros(0), result)
     }
 
     fn deferred() -> MessageState {

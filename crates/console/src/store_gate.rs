@@ -27,6 +27,7 @@ const OPERATION_ROWS_MAX: u32 = 100;
 
 type Pulse = dyn Fn() -> Result<(), String> + Send + Sync;
 type Doorbell = dyn Fn() + Send + Sync;
+type Throttle = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
 /// Accepts into a store, and asks it.
 #[derive(Clone)]
@@ -35,6 +36,7 @@ pub struct StoreGate<S> {
     memory_ms: u64,
     pulse: Option<Arc<Pulse>>,
     doorbell: Option<Arc<Doorbell>>,
+    throttle: Option<Arc<Throttle>>,
 }
 
 impl<S> StoreGate<S> {
@@ -45,6 +47,7 @@ impl<S> StoreGate<S> {
             memory_ms: MEMORY_MS_DEFAULT,
             pulse: None,
             doorbell: None,
+            throttle: None,
         }
     }
 
@@ -71,13 +74,34 @@ impl<S> StoreGate<S> {
         self.doorbell = Some(Arc::new(ring));
         self
     }
+
+    /// How to ask whether new messages of a type are refused: after how many milliseconds to try
+    /// again, if they are. It is asked for each new message and must not wait.
+    #[must_use]
+    pub fn throttle(
+        mut self,
+        throttle: impl Fn(&str) -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        self.throttle = Some(Arc::new(throttle));
+        self
+    }
+
+    /// The first of some new messages that is refused now.
+    fn throttled(&self, envelopes: &[Envelope]) -> Option<(usize, Refusal)> {
+        let throttle = self.throttle.as_ref()?;
+        envelopes.iter().enumerate().find_map(|(index, envelope)| {
+            let retry_after_ms = throttle(&envelope.message_type)?;
+            Some((index, Refusal::Throttled { retry_after_ms }))
+        })
+    }
 }
 
 /// What one key's part of a submission came to.
 enum Part {
     New(String),
     Again(String),
-    Refused(Refusal),
+    /// With the index of the message with which it lies, if it does.
+    Refused(Refusal, Option<usize>),
 }
 
 impl<S: Acceptance + Effects> StoreGate<S> {
@@ -112,7 +136,7 @@ impl<S: Acceptance + Effects> StoreGate<S> {
             return match self.part(tx, caller, &key, envelopes).await? {
                 Part::New(parts) => receipt(parts, false),
                 Part::Again(parts) => receipt(parts, true),
-                Part::Refused(refusal) => refused(refusal, None),
+                Part::Refused(refusal, index) => refused(refusal, index),
             };
         }
         let mut answers = Vec::with_capacity(envelopes.len());
@@ -128,7 +152,7 @@ impl<S: Acceptance + Effects> StoreGate<S> {
                     answers.push(answer);
                 }
                 Part::Again(answer) => answers.push(answer),
-                Part::Refused(refusal) => return refused(refusal, Some(index)),
+                Part::Refused(refusal, _) => return refused(refusal, Some(index)),
             }
         }
         Ok(Outcome::Accepted(Receipt {
@@ -154,14 +178,19 @@ impl<S: Acceptance + Effects> StoreGate<S> {
         let connection = self.store.connection(tx);
         match self.store.accept(connection, request.clone()).await? {
             Accepted::First => {
+                // Only what is new: an answer that was given is given again, whatever waits. The
+                // claim goes with the transaction.
+                if let Some((index, refusal)) = self.throttled(envelopes) {
+                    return Ok(Part::Refused(refusal, Some(index)));
+                }
                 self.store.append(connection, envelopes).await?;
                 let answer = answer(envelopes);
                 self.store.answer(connection, request, &answer).await?;
                 Ok(Part::New(answer))
             }
             Accepted::Again { answer } => Ok(Part::Again(answer.into_string())),
-            Accepted::InFlight => Ok(Part::Refused(Refusal::InFlight)),
-            Accepted::Mismatch => Ok(Part::Refused(Refusal::Mismatch)),
+            Accepted::InFlight => Ok(Part::Refused(Refusal::InFlight, None)),
+            Accepted::Mismatch => Ok(Part::Refused(Refusal::Mismatch, None)),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! semantics. Data, checked as a whole before anything starts.
 
 mod groups;
+mod overload;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +16,15 @@ use crate::group::{Grouping, Priority, Tenants};
 use crate::hold::HoldLimits;
 use crate::lane::SLOTS;
 use crate::ledger::Identity;
+use crate::merge::Merge;
 use crate::message::KeyField;
 use crate::retry::RetryPolicy;
+use crate::shed::Shed;
 use crate::store::{Start, Terms};
+use crate::throttle::Throttle;
 use crate::version::{Gaps, VersionPolicy};
+
+use overload::check_shed;
 
 /// What kind of message a type is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -127,6 +133,8 @@ pub struct MessageContract {
     pub pending_text: Option<String>,
     /// The promise.
     pub promise: Promise,
+    /// What acceptance does while the promise cannot be kept.
+    pub throttle: Throttle,
     /// Its business value: who starts first where there is more to do than can be done.
     pub priority: Priority,
 }
@@ -153,6 +161,10 @@ pub struct SubscriptionContract {
     /// How long its messages are useful here, in milliseconds, where that is shorter than what
     /// their type promises.
     pub useful_for_ms: Option<u64>,
+    /// What becomes of messages of one key and type that wait together.
+    pub merge: Merge,
+    /// What is given up when its turn comes late.
+    pub shed: Option<Shed>,
     /// How much may wait behind a key before somebody is told.
     pub hold: HoldLimits,
     /// Retry budget.
@@ -201,6 +213,8 @@ impl SubscriptionContract {
             versions: None,
             expired: Expired::Keep,
             useful_for_ms: None,
+            merge: Merge::None,
+            shed: None,
             hold: HoldLimits::default(),
             retry: RetryPolicy::default(),
             concurrency: 8,
@@ -331,6 +345,7 @@ impl Contract {
         for name in self.messages.keys() {
             check_name(&format!("message.{name:?}"), name, &mut faults);
         }
+        self.check_throttles(&mut faults);
         self.check_owners(&mut faults);
         for subscription in self.subscriptions.values() {
             self.check_subscription(subscription, &mut faults);
@@ -443,6 +458,8 @@ impl Contract {
         check_name(&path, &s.name, faults);
         self.check_versions(&path, s, faults);
         self.check_expired(&path, s, faults);
+        self.check_merge(&path, s, faults);
+        check_shed(&path, s, faults);
         self.check_groups(&path, s, faults);
     }
 

@@ -77,7 +77,8 @@ pub struct Envelope {
     pub occurred_at: Option<Timestamp>,
     /// After this it is no longer useful (`expirytime`).
     pub expires_at: Option<Timestamp>,
-    /// Business value: larger goes first where a subscription says so. 0 by default.
+    /// A number of the producer's own, 0 by default. It is carried along; which messages start first
+    /// is said by their [type](crate::group::Priority).
     pub priority: i16,
     /// Other CloudEvents attributes by name: `correlationid`, `causationid`, `traceparent`,
     /// `tracestate`, `datacontenttype`, `dataschema`, `dataref` and the producer's own.

@@ -182,11 +182,16 @@ impl Groups {
         message_type: &str,
         attributes: &BTreeMap<String, String>,
     ) -> Option<usize> {
+        let tenant = self.tenants.as_ref().map_or("", |t| t.of(attributes));
+        self.of_tenant(message_type, tenant)
+    }
+
+    /// The same of a tenant; which one it is says nothing where they are not told apart.
+    #[must_use]
+    pub fn of_tenant(&self, message_type: &str, tenant: &str) -> Option<usize> {
         let first = *self.first_of.get(message_type)?;
-        Some(match &self.tenants {
-            Some(tenants) => first + tenants.place(tenants.of(attributes)),
-            None => first,
-        })
+        let place = self.tenants.as_ref().map_or(0, |t| t.place(tenant));
+        Some(first + place)
     }
 
     /// How many there are.
@@ -211,6 +216,22 @@ impl Groups {
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Which of the tenants' groups of its class a group is, where tenants are told apart.
+    #[must_use]
+    pub fn share(&self, group: usize) -> Option<usize> {
+        self.tenants.as_ref()?;
+        let class = self.priorities[group];
+        let first = self.priorities.iter().position(|other| *other == class)?;
+        Some(group - first)
+    }
+
+    /// The types of a group's class.
+    pub fn types(&self, group: usize) -> impl Iterator<Item = &str> {
+        let first = group - self.share(group).unwrap_or(0);
+        let of_class = self.first_of.iter().filter(move |(_, of)| **of == first);
+        of_class.map(|(message_type, _)| message_type.as_str())
     }
 
     /// What a group is called in a position. The name says all that it takes: groups of one name

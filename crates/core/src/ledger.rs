@@ -65,13 +65,27 @@ pub enum Ending {
     Rejected,
     /// Its time was over before it could be done.
     Expired,
-    /// A later one had been done, or takes its place.
+    /// A later version of its aggregate had been applied.
     Superseded,
+    /// A later message of its key that waited with it was handled in its place.
+    Merged,
+    /// It was given up because its turn came late.
+    Shed,
 }
 
 impl Ending {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Done, Self::Rejected, Self::Expired, Self::Superseded];
+    pub const ALL: [Self; 6] = [
+        Self::Done,
+        Self::Rejected,
+        Self::Expired,
+        Self::Superseded,
+        Self::Merged,
+        Self::Shed,
+    ];
+
+    /// Those of messages that were given up by a policy.
+    pub const DROPPED: [Self; 3] = [Self::Expired, Self::Merged, Self::Shed];
 
     /// The name used in tables and JSON.
     #[must_use]
@@ -81,6 +95,8 @@ impl Ending {
             Self::Rejected => "rejected",
             Self::Expired => "expired",
             Self::Superseded => "superseded",
+            Self::Merged => "merged",
+            Self::Shed => "shed",
         }
     }
 

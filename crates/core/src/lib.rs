@@ -26,6 +26,9 @@
 //! | [`coalesce`] | how large a batch is, and how a failed one is taken apart |
 //! | [`version`] | versions of aggregates: behind, next, over a gap |
 //! | [`expiry`] | when work has become useless, and what follows |
+//! | [`merge`] | of messages that wait together, which one is handled |
+//! | [`shed`] | work of low value that is given up under load |
+//! | [`throttle`] | whether new work can still be done in time |
 //! | [`hold`] | how much may wait behind a key before somebody is told |
 //! | [`store`] | the seams to a database |
 
@@ -45,13 +48,16 @@ pub mod group;
 pub mod hold;
 pub mod lane;
 pub mod ledger;
+pub mod merge;
 pub mod message;
 pub mod position;
 pub mod rate;
 pub mod retry;
 pub mod sensitivity;
+pub mod shed;
 mod stand;
 pub mod store;
+pub mod throttle;
 mod timestamp;
 pub mod version;
 

@@ -44,6 +44,14 @@ pub struct Spent {
     pub age_ms: u64,
 }
 
+impl Spent {
+    /// Whether nothing was tried or put off; a message that merely waited behind another is older.
+    #[must_use]
+    pub const fn is_unused(&self) -> bool {
+        self.failures == 0 && self.deaths == 0 && self.waits == 0
+    }
+}
+
 /// Why a budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {

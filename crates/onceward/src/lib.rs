@@ -63,6 +63,7 @@ mod outbox;
 #[cfg(feature = "push")]
 pub mod push;
 mod subscription;
+mod throttle;
 
 pub use context::Context;
 pub use digest::digest_of;
@@ -79,6 +80,8 @@ pub use onceward_core::contract::{OnPoison, Order, Semantics};
 pub use onceward_core::expiry::Expired;
 pub use onceward_core::group::{Priority, Tenants};
 pub use onceward_core::hold::HoldLimits;
+pub use onceward_core::merge::Merge;
+pub use onceward_core::shed::Shed;
 pub use onceward_core::store::{Accepted, Start};
 pub use onceward_core::version::{Gaps, VersionPolicy};
 pub use onceward_core::{
@@ -87,6 +90,7 @@ pub use onceward_core::{
 pub use onceward_macros::Message;
 pub use outbox::{ACCEPTANCE_MEMORY_MS, AppendError, Outbox, envelope_of};
 pub use subscription::Subscription;
+pub use throttle::{THROTTLE_EVERY_MS, Throttle, Throttled};
 
 #[cfg(feature = "postgres")]
 pub use onceward_postgres as postgres;

@@ -12,7 +12,9 @@ use onceward_core::contract::{
 use onceward_core::expiry::Expired;
 use onceward_core::group::{Priority, Tenants};
 use onceward_core::hold::HoldLimits;
+use onceward_core::merge::Merge;
 use onceward_core::sensitivity::Sensitivity;
+use onceward_core::shed::Shed;
 use onceward_core::store::{Start, Store};
 use onceward_core::version::VersionPolicy;
 use onceward_core::{Identity, RetryPolicy};
@@ -252,6 +254,26 @@ impl<S: Store> Subscription<S> {
     #[must_use]
     pub fn useful_for_ms(mut self, useful_for_ms: u64) -> Self {
         self.contract.useful_for_ms = Some(useful_for_ms);
+        self
+    }
+
+    /// Of messages of one key and type that wait together only the latest is handled.
+    #[must_use]
+    pub fn merge(mut self, merge: Merge) -> Self {
+        self.contract.merge = merge;
+        self
+    }
+
+    /// Gives messages of these types up when they have waited for longer than this at their turn, in
+    /// milliseconds.
+    #[must_use]
+    pub fn shed(
+        mut self,
+        types: impl IntoIterator<Item = impl Into<String>>,
+        after_ms: u64,
+    ) -> Self {
+        let types = types.into_iter().map(Into::into).collect();
+        self.contract.shed = Some(Shed { types, after_ms });
         self
     }
 

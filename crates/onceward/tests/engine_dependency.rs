@@ -101,6 +101,7 @@ async fn outlasts_the_outage(receiver: Receiver, keys: usize) {
     let query = BacklogQuery {
         subscription: "mail",
         count_max: 1_000,
+        before: None,
     };
     until("nothing is left", async || {
         let backlog = store.backlog(query.clone()).await.unwrap();

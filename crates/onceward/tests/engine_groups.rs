@@ -48,6 +48,15 @@ async fn all_groups_go_on_after_a_takeover() {
 }
 
 #[tokio::test]
+async fn nothing_is_lost_when_an_owner_is_gone() {
+    let (_folder, store) = sqlite().await;
+    groups::nothing_is_lost_when_an_owner_is_gone(&store, options(), async |m: &[Envelope]| {
+        append(&store, m).await
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_conflict_is_refused_and_the_key_goes_on() {
     let (_folder, store) = sqlite().await;
     groups::a_conflict_is_refused_and_the_key_goes_on(

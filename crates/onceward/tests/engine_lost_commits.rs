@@ -93,6 +93,7 @@ async fn a_failure_in_a_batch_whose_answer_is_lost_is_counted_once() {
         let query = BacklogQuery {
             subscription: "numbers",
             count_max: 1,
+            before: None,
         };
         store.backlog(query).await.unwrap().waiting == 0
     })
@@ -101,6 +102,7 @@ async fn a_failure_in_a_batch_whose_answer_is_lost_is_counted_once() {
     let query = BacklogQuery {
         subscription: "numbers",
         count_max: 1,
+        before: None,
     };
     let deferred = store.backlog(query).await.unwrap().deferred.retry;
     assert_eq!(deferred, u64::from(MESSAGES / 10));

@@ -75,6 +75,7 @@ async fn backlog<S: Store>(store: &S) -> Backlog {
     let query = BacklogQuery {
         subscription: "work",
         count_max: 10_000,
+        before: None,
     };
     store.backlog(query).await.unwrap()
 }

@@ -157,6 +157,7 @@ async fn failures_are_classified_and_their_neighbours_are_not_harmed() {
         .backlog(onceward::core::store::BacklogQuery {
             subscription: "mixed",
             count_max: 10,
+            before: None,
         })
         .await
         .unwrap();

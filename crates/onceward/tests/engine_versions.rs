@@ -181,6 +181,7 @@ async fn a_gap_waits_and_what_comes_is_applied_in_the_order_of_versions() {
         let query = BacklogQuery {
             subscription: "views",
             count_max: 10,
+            before: None,
         };
         until("the gap is to be seen", || async {
             let deferred = store.backlog(query.clone()).await.unwrap().deferred;

@@ -17,6 +17,7 @@ mod append;
 mod cases;
 mod clock;
 mod deferrals;
+mod dropped;
 mod effects;
 mod era;
 mod error;

@@ -68,7 +68,7 @@ pub(crate) fn read_correction(row: &PgRow) -> Result<Option<Correction>, Error> 
 }
 
 /// Attributes are texts. What a producer wrote otherwise is carried as its JSON text.
-fn read_attributes(headers: Option<String>) -> Result<BTreeMap<String, String>, Error> {
+pub(crate) fn read_attributes(headers: Option<String>) -> Result<BTreeMap<String, String>, Error> {
     let Some(headers) = headers else {
         return Ok(BTreeMap::new());
     };

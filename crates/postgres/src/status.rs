@@ -1,20 +1,26 @@
 //! What an operator or a caller may ask.
 
+use std::collections::BTreeMap;
+
 use onceward_core::hold::HoldLimits;
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StillBecause, StillNow, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, DropCount, DropCountQuery, Dropped,
+    DroppedQuery, HeldQuery, LaneOwner, LongHeld, MessageState, MessageStatus, OperationQuery,
+    Status, StillBecause, StillNow, StoreError, StoreErrorKind, Terms,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::cases::read_state;
 use crate::deferrals::{read_failure, read_spent};
+use crate::dropped;
 use crate::effects::read_ending;
 use crate::era::{Eras, eras};
 use crate::error::while_doing;
 use crate::lanes::read_rate;
 use crate::positions::{KeptLane, Records};
+use crate::replay::parsed;
+use crate::row::read_attributes;
 use crate::session::{Postgres, moment};
 use crate::waiting::count_waiting;
 
@@ -106,6 +112,14 @@ impl Status for Postgres {
         let keys: Result<_, sqlx::Error> = rows.iter().map(read_long_held).collect();
         keys.map_err(while_doing(COUNT))
     }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        dropped::list(self, query).await
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        dropped::count(self, query).await
+    }
 }
 
 /// A hundred years.
@@ -126,6 +140,7 @@ fn read_long_held(row: &PgRow) -> Result<LongHeld, sqlx::Error> {
 
 /// A message of an operation.
 struct Found {
+    attributes: BTreeMap<String, String>,
     xid: u64,
     seq: i64,
     slot: i16,
@@ -136,6 +151,7 @@ impl Found {
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         let xid: String = row.try_get("xid")?;
         Ok(Self {
+            attributes: read_attributes(row.try_get("headers")?)?,
             xid: xid
                 .parse()
                 .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
@@ -208,9 +224,11 @@ impl Follower {
     ) -> Result<MessageState, StoreError> {
         let kept = KeptLane::read(row)?;
         let stand = self.records.stand(connection, subscription, &kept).await?;
-        let is_past = self
-            .eras
-            .is_past(&stand.position, message.xid, message.seq as u64);
+        let terms = row.try_get("terms").and_then(parsed::<Terms>);
+        let terms = terms.map_err(while_doing(FOLLOW))?;
+        let of = &message.status.message_type;
+        let position = terms.position_of(&stand, of, &message.attributes);
+        let is_past = self.eras.is_past(position, message.xid, message.seq as u64);
         Ok(if is_past {
             MessageState::Delivered
         } else {
@@ -273,11 +291,13 @@ async fn finished(
         .await
         .map_err(while_doing(FOLLOW))?;
     let read = |row: PgRow| {
-        Ok(MessageState::Finished {
-            ending: read_ending(row.try_get("ending")?),
-            finished_at: moment(row.try_get("finished_at")?),
-            result: row.try_get("result")?,
-        })
+        let ending = read_ending(row.try_get("ending")?);
+        let finished_at = moment(row.try_get("finished_at")?);
+        Ok(MessageState::finished(
+            ending,
+            finished_at,
+            row.try_get("result")?,
+        ))
     };
     row.map(read).transpose().map_err(while_doing(FOLLOW))
 }
@@ -311,7 +331,10 @@ fn read_backlog(
         subscription: subscription.to_owned(),
         waiting: 0,
         waiting_is_lower_bound: false,
+        waiting_before: 0,
+        types: counts.try_get("types")?,
         oldest_waiting_at: None,
+        groups: Vec::new(),
         deferred: DeferredCounts {
             retry: count("retry")?,
             held: count("held")?,

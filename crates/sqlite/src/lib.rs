@@ -35,6 +35,7 @@ mod append;
 mod cases;
 mod clock;
 mod deferrals;
+mod dropped;
 mod effects;
 mod error;
 mod fairness;

@@ -148,7 +148,7 @@ fn moment(row: &SqliteRow, column: &str) -> Result<Option<Timestamp>, sqlx::Erro
 }
 
 /// CloudEvents attributes are texts; numbers and booleans of other producers keep their spelling.
-fn attributes(json: &str) -> BTreeMap<String, String> {
+pub(crate) fn attributes(json: &str) -> BTreeMap<String, String> {
     let parsed: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(json).unwrap_or_default();
     let texts = parsed.into_iter().filter_map(|(name, value)| match value {

@@ -45,13 +45,14 @@ const RENAMES: [&str; 9] = [
 ];
 
 /// Name and statements of each version, in order from 1.
-const MIGRATIONS: [(&str, &str); 6] = [
+const MIGRATIONS: [(&str, &str); 7] = [
     ("tables", include_str!("../migrations/0001_tables.sql")),
     ("operate", include_str!("../migrations/0002_operate.sql")),
     ("replay", include_str!("../migrations/0003_replay.sql")),
     ("order", include_str!("../migrations/0004_order.sql")),
     ("cases", include_str!("../migrations/0005_cases.sql")),
     ("still", include_str!("../migrations/0006_still.sql")),
+    ("dropped", include_str!("../migrations/0008_dropped.sql")),
 ];
 
 const PING_WAIT: Duration = Duration::from_secs(5);

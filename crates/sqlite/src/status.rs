@@ -1,21 +1,28 @@
 //! What an operator or a caller may ask.
 
+use std::collections::BTreeMap;
+
 use futures_util::TryStreamExt;
-use onceward_core::Timestamp;
+use onceward_core::group::Groups;
 use onceward_core::hold::HoldLimits;
 use onceward_core::lane::{lane_of, slot_of};
 use onceward_core::store::{
-    Backlog, BacklogQuery, CaseState, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StillBecause, StillNow, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, CaseState, DeferredCounts, DropCount, DropCountQuery, Dropped,
+    DroppedQuery, HeldQuery, LaneOwner, LongHeld, MessageState, MessageStatus, OperationQuery,
+    Status, StillBecause, StillNow, StoreError, StoreErrorKind, Terms,
 };
+use onceward_core::{Stand, Timestamp};
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::Sqlite;
 use crate::cases::case_state;
+use crate::dropped;
 use crate::effects::ending;
 use crate::error::Attempt;
-use crate::row::{failure, int, rate, small, spent, text, unsigned};
+use crate::log::reached;
+use crate::replay::parsed;
+use crate::row::{attributes, failure, from_json, int, rate, small, spent, text, unsigned};
 
 const OPERATION: &str = include_str!("../sql/status/operation.sql");
 const INTERESTED: &str = include_str!("../sql/status/interested.sql");
@@ -72,10 +79,11 @@ impl Status for Sqlite {
             .fetch_all(&mut *tx)
             .await
             .attempting(COUNTING)?;
-        let waiting = count_waiting(&mut tx, &query, &counts, &owners).await;
-        let waiting = waiting.attempting(COUNTING)?;
+        let backlog = backlog(query.subscription, &counts, &owners);
+        let mut backlog = backlog.attempting(COUNTING)?;
+        count_waiting(&mut tx, &query, &counts, &owners, &mut backlog).await?;
         tx.rollback().await.attempting(COUNTING)?;
-        backlog(query.subscription, &counts, &owners, &waiting).attempting(COUNTING)
+        Ok(backlog)
     }
 
     async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
@@ -97,6 +105,14 @@ impl Status for Sqlite {
         let keys: Result<_, sqlx::Error> = rows.iter().map(long_held).collect();
         keys.attempting(COUNTING)
     }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        dropped::list(self, query).await
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        dropped::count(self, query).await
+    }
 }
 
 fn long_held(row: &SqliteRow) -> Result<LongHeld, sqlx::Error> {
@@ -114,6 +130,7 @@ fn long_held(row: &SqliteRow) -> Result<LongHeld, sqlx::Error> {
 
 /// A message of an operation.
 struct Found {
+    attributes: BTreeMap<String, String>,
     seq: i64,
     slot: u16,
     status: MessageStatus,
@@ -122,7 +139,9 @@ struct Found {
 impl Found {
     fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         let text = |column| Ok::<_, sqlx::Error>(text(row, column)?.unwrap_or_default());
+        let headers = self::text(row, "headers")?;
         Ok(Self {
+            attributes: headers.map_or_else(BTreeMap::new, |json| attributes(&json)),
             seq: row.try_get("seq")?,
             slot: slot_of(&text("key")?),
             status: MessageStatus {
@@ -162,6 +181,10 @@ impl Sqlite {
         }
         Ok(message.status)
     }
+}
+
+fn terms(row: &SqliteRow, action: &'static str) -> Result<Terms, StoreError> {
+    parsed(row.try_get("terms").attempting(action)?, action)
 }
 
 fn case_of(row: &SqliteRow) -> Result<Option<(i64, CaseState)>, StoreError> {
@@ -213,11 +236,11 @@ async fn went_on(
         .attempting(FOLLOWING)?;
     if let Some(row) = finished {
         let finished_at = row.try_get("finished_at").attempting(FOLLOWING)?;
-        return Ok(MessageState::Finished {
-            ending: ending(&row).attempting(FOLLOWING)?,
-            finished_at: Timestamp::from_micros(finished_at),
-            result: row.try_get("result").attempting(FOLLOWING)?,
-        });
+        return Ok(MessageState::finished(
+            ending(&row).attempting(FOLLOWING)?,
+            Timestamp::from_micros(finished_at),
+            row.try_get("result").attempting(FOLLOWING)?,
+        ));
     }
     let case = case_of(interested)?.filter(|(_, state)| *state != CaseState::Replayed);
     if let Some((case_id, resolution)) = case {
@@ -227,25 +250,26 @@ async fn went_on(
         });
     }
     let lanes = small(interested.try_get("lanes").attempting(FOLLOWING)?);
-    let is_past: Option<bool> = sqlx::query_scalar(IS_PAST)
+    let kept: Option<String> = sqlx::query_scalar(IS_PAST)
         .bind(subscription)
         .bind(lane_of(message.slot, lanes))
-        .bind(message.seq)
         .fetch_optional(connection)
         .await
         .attempting(FOLLOWING)?;
-    Ok(if is_past == Some(true) {
+    let is_past = match kept {
+        Some(kept) => {
+            let stand: Stand = from_json(&kept, FOLLOWING)?;
+            let terms = terms(interested, FOLLOWING)?;
+            let position = terms.position_of(&stand, &status.message_type, &message.attributes);
+            reached(position) >= unsigned(message.seq)
+        }
+        None => false,
+    };
+    Ok(if is_past {
         MessageState::Delivered
     } else {
         MessageState::Pending
     })
-}
-
-#[derive(Default)]
-struct Waiting {
-    count: u64,
-    is_lower_bound: bool,
-    oldest_at: Option<i64>,
 }
 
 /// Counts what lies beyond its own lane's position, from the position that is furthest behind.
@@ -254,33 +278,74 @@ async fn count_waiting(
     query: &BacklogQuery<'_>,
     counts: &SqliteRow,
     owners: &[SqliteRow],
-) -> Result<Waiting, sqlx::Error> {
-    let positions = owners.iter().map(|row| row.try_get("position_seq"));
-    let positions: Vec<i64> = positions.collect::<Result<_, _>>()?;
-    let lanes: u16 = small(counts.try_get("lanes")?);
+    backlog: &mut Backlog,
+) -> Result<(), StoreError> {
+    let grouping = terms(counts, COUNTING)?.grouping;
+    let groups = grouping.as_ref().map(Groups::new);
+    if let Some(groups) = &groups {
+        backlog.divide(groups);
+    }
+    let mut stands = Vec::with_capacity(owners.len());
+    for row in owners {
+        let kept: &str = row.try_get("position").attempting(COUNTING)?;
+        stands.push(from_json::<Stand>(kept, COUNTING)?);
+    }
+    let lowest = stands.iter().map(|stand| reached(&stand.position)).min();
+    let lanes: u16 = small(counts.try_get("lanes").attempting(COUNTING)?);
+    let tenant_in = groups.as_ref().and_then(Groups::tenants);
+    let types: &str = counts.try_get("types").attempting(COUNTING)?;
+    let not_before: Option<i64> = counts.try_get("not_before").attempting(COUNTING)?;
     let mut rows = sqlx::query(WAITING)
         .bind(query.subscription)
-        .bind(positions.iter().min().copied().unwrap_or(0))
-        .bind(counts.try_get::<&str, _>("types")?)
-        .bind(counts.try_get::<Option<i64>, _>("not_before")?)
+        .bind(int(lowest.unwrap_or(0)))
+        .bind(types)
+        .bind(not_before)
+        .bind(tenant_in.map(|tenants| tenants.attribute.as_str()))
         .fetch(connection);
-    let mut waiting = Waiting::default();
-    while let Some(row) = rows.try_next().await? {
-        let key = text(&row, "key")?.unwrap_or_default();
-        let lane = lane_of(slot_of(&key), lanes);
-        let position = positions.get(usize::from(lane)).copied().unwrap_or(0);
-        if row.try_get::<i64, _>("seq")? <= position {
+    while let Some(row) = rows.try_next().await.attempting(COUNTING)? {
+        let found = Waiting::read(&row).attempting(COUNTING)?;
+        let group = groups
+            .as_ref()
+            .and_then(|groups| groups.of_tenant(&found.message_type, &found.tenant));
+        let stand = stands.get(usize::from(lane_of(slot_of(&found.key), lanes)));
+        let position = stand.map_or(0, |stand| match (&groups, group) {
+            (Some(groups), Some(group)) => reached(stand.of(groups.name(group))),
+            _ => reached(&stand.position),
+        });
+        if found.seq <= position {
             continue;
         }
-        if waiting.count >= query.count_max {
-            waiting.is_lower_bound = true;
+        if backlog.waiting >= query.count_max {
+            backlog.waiting_is_lower_bound = true;
             break;
         }
-        waiting.count += 1;
-        let recorded_at: i64 = row.try_get("recorded_at")?;
-        waiting.oldest_at = Some(waiting.oldest_at.unwrap_or(recorded_at).min(recorded_at));
+        let is_before = |before: Timestamp| found.recorded_at <= before;
+        backlog.waiting_before += u64::from(query.before.is_some_and(is_before));
+        backlog.waits(group, 1, Some(found.recorded_at));
     }
-    Ok(waiting)
+    Ok(())
+}
+
+/// A message that may wait.
+struct Waiting {
+    seq: u64,
+    key: String,
+    message_type: String,
+    tenant: String,
+    recorded_at: Timestamp,
+}
+
+impl Waiting {
+    fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        let of = |column| Ok::<_, sqlx::Error>(text(row, column)?.unwrap_or_default());
+        Ok(Self {
+            seq: unsigned(row.try_get("seq")?),
+            key: of("key")?,
+            message_type: of("type")?,
+            tenant: of("tenant")?,
+            recorded_at: Timestamp::from_micros(row.try_get("recorded_at")?),
+        })
+    }
 }
 
 fn still(counts: &SqliteRow) -> Result<Option<StillNow>, sqlx::Error> {
@@ -295,11 +360,11 @@ fn still(counts: &SqliteRow) -> Result<Option<StillNow>, sqlx::Error> {
     }))
 }
 
+/// All but what waits.
 fn backlog(
     subscription: &str,
     counts: &SqliteRow,
     owners: &[SqliteRow],
-    waiting: &Waiting,
 ) -> Result<Backlog, sqlx::Error> {
     let count = |column| counts.try_get(column).map(unsigned);
     let paused_at: Option<i64> = counts.try_get("paused_at")?;
@@ -314,9 +379,13 @@ fn backlog(
     });
     Ok(Backlog {
         subscription: subscription.to_owned(),
-        waiting: waiting.count,
-        waiting_is_lower_bound: waiting.is_lower_bound,
-        oldest_waiting_at: waiting.oldest_at.map(Timestamp::from_micros),
+        waiting: 0,
+        waiting_is_lower_bound: false,
+        waiting_before: 0,
+        types: serde_json::from_str(counts.try_get("types")?)
+            .map_err(|error| sqlx::Error::Decode(Box::new(error)))?,
+        oldest_waiting_at: None,
+        groups: Vec::new(),
         deferred: DeferredCounts {
             retry: count("retry")?,
             held: count("held")?,

@@ -51,6 +51,13 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::LastRecordedVersion => "versions::the_highest_version_is_the_last_one",
         Defect::VersionsNotAsked => "versions::a_key_gives_the_versions_asked_for",
         Defect::HoldLimitsIgnored => "status::keys_that_are_held_the_longest_are_named",
+        Defect::GroupsForgotten => "groups::groups_are_handed_on_where_each_stood",
+        Defect::FurthestGroupCounts => "groups::what_any_group_needs_stays",
+        Defect::GroupsCountTogether => "groups::the_backlog_counts_by_group",
+        Defect::DroppedPagesOverlap => "dropped::what_was_given_up_is_listed_from_the_latest_on",
+        Defect::PausesForgotten => "dropped::pauses_are_told_as_far_back_as_they_matter",
+        Defect::DropsCountForEver => "dropped::what_was_given_up_of_late_is_counted",
+        Defect::BeforeCountsAll => "dropped::the_backlog_counts_apart_what_was_there_before",
         _ => "a case for a defect that is new here",
     }
 }

@@ -98,6 +98,9 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::ClaimsByOwnClock => &["lease"],
         Defect::ForgetsVersions => &["versions"],
         Defect::ForgetsEarlier => &["liveness"],
+        Defect::MergesUnrecorded => &["position", "key-order", "final-state"],
+        Defect::MergesIntoItself | Defect::ShedsEarly => &["dropped"],
+        Defect::ForgetsMerged => &["dropped", "liveness"],
         Defect::Store(memory::Defect::NoFence) => &["fence"],
         Defect::Store(memory::Defect::LedgerWithoutSubscription) => {
             &["final-state", "liveness", "position", "key-order"]
@@ -116,6 +119,7 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::Store(memory::Defect::ReleasedWithOldBudget) => &["budget"],
         Defect::Store(memory::Defect::PausesCount | memory::Defect::BacklogLooksYoung) => &["age"],
         Defect::Store(memory::Defect::StillCounts | memory::Defect::StillUncut) => &["age"],
+        Defect::Store(memory::Defect::PausesForgotten) => &["dropped"],
         Defect::AgeUnlimited | Defect::AgeCutShort => &["budget"],
         Defect::OutageCounts => &["outage"],
         Defect::Store(_) => &[],
@@ -147,6 +151,16 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
         }
         if matches!(defect, Defect::ForgetsVersions | Defect::ForgetsEarlier) {
             setup = setup.with_versions(Gaps::Wait);
+        }
+        if matches!(
+            defect,
+            Defect::MergesUnrecorded
+                | Defect::MergesIntoItself
+                | Defect::ForgetsMerged
+                | Defect::ShedsEarly
+                | Defect::Store(memory::Defect::PausesForgotten)
+        ) {
+            setup = setup.with_drops();
         }
         match run(&setup).violation {
             Some(violation) if checkers.contains(&violation.checker) => return Ok(()),
@@ -208,6 +222,38 @@ fn seeds_pass_with_versions_whose_gaps_pass() {
 #[test]
 fn defects_of_versions_are_noticed() {
     notices(&[Defect::ForgetsVersions, Defect::ForgetsEarlier]);
+}
+
+#[test]
+fn seeds_pass_with_messages_that_are_given_up() {
+    pass_setups((0..30).map(|seed| Setup::of(seed).with_drops()), true);
+    pass_setups((30..50).map(|seed| Setup::of(seed).with_drops()), false);
+}
+
+#[test]
+fn messages_are_merged_and_shed_in_these_runs() {
+    let ends = (0..10).flat_map(|seed| run(&Setup::of(seed).with_drops()).ends);
+    let (mut merged, mut shed) = (BTreeSet::new(), BTreeSet::new());
+    for end in ends {
+        match end.end.as_str() {
+            "merged" => merged.insert(end.role),
+            "shed" => shed.insert(end.role),
+            _ => false,
+        };
+    }
+    assert!(merged.len() > 3, "merged in {merged:?}");
+    assert!(shed.len() > 3, "shed in {shed:?}");
+}
+
+#[test]
+fn defects_of_what_is_given_up_are_noticed() {
+    notices(&[
+        Defect::MergesUnrecorded,
+        Defect::MergesIntoItself,
+        Defect::ForgetsMerged,
+        Defect::ShedsEarly,
+        Defect::Store(memory::Defect::PausesForgotten),
+    ]);
 }
 
 #[test]

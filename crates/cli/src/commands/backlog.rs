@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 use clap::Args;
 use onceward_core::Timestamp;
 use onceward_core::campaign::CampaignState;
+use onceward_core::group::Priority;
 use onceward_core::hold::{HoldLimits, Limit};
 use onceward_core::store::{
-    Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, HeldQuery, LongHeld, Replay, Status,
-    StillBecause, Upkeep, UpkeepReport,
+    Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, DropCount, DropCountQuery, GroupBacklog,
+    HeldQuery, LongHeld, Replay, Status, StillBecause, Upkeep, UpkeepReport,
 };
 use serde_json::{Value, json};
 
 use super::acting::no_subscription;
 use super::old_cases::{CASES_MS_DEFAULT, OldCases};
+use super::refusing::Refusing;
 use super::replay::campaign_json;
+use super::subscription::{DROPS_COUNTED_MAX, count_text};
 use crate::cli::Global;
 use crate::config::Config;
 use crate::error::Error;
@@ -59,6 +62,7 @@ pub async fn run<S: Status + Upkeep + Cases + Replay>(
         let query = BacklogQuery {
             subscription: name,
             count_max: args.count_max,
+            before: None,
         };
         backlogs.push(opened.check(opened.store.backlog(query).await)?);
         let query = HeldQuery {
@@ -77,6 +81,18 @@ pub async fn run<S: Status + Upkeep + Cases + Replay>(
         let beyond = opened.check(opened.store.longest_held(query).await)?;
         held.push(HeldHere::of(limits, longest, beyond));
     }
+    let mut drops = Vec::new();
+    for name in &names {
+        let query = DropCountQuery {
+            subscription: name,
+            count_max: DROPS_COUNTED_MAX,
+        };
+        drops.push(opened.check(opened.store.drop_counts(query).await)?);
+    }
+    let refusing = match Config::load(&global.config) {
+        Ok(config) => Refusing::find(opened, &config.contract, &backlogs, args.count_max).await?,
+        Err(_) => Vec::new(),
+    };
     let tidied = opened.check(opened.store.last_tidy().await)?;
     let cases_ms = Config::load(&global.config).map_or(CASES_MS_DEFAULT, |config| config.cases_ms);
     let old = opened.check(OldCases::find(opened.store, cases_ms, now()).await)?;
@@ -84,14 +100,18 @@ pub async fn run<S: Status + Upkeep + Cases + Replay>(
     if output.is_json() {
         return output.json(&json!({
             "campaigns": campaigns.iter().map(campaign_json).collect::<Vec<Value>>(),
-            "subscriptions": backlogs.iter().zip(&held)
-                .map(|(backlog, held)| backlog_json(backlog, held))
+            "subscriptions": backlogs.iter().zip(&held).zip(&drops)
+                .map(|((backlog, held), drops)| backlog_json(backlog, held, drops))
                 .collect::<Vec<Value>>(),
+            "refusing": refusing,
             "retention": tidied.map(|(at, report)| retention_json(at, &report)),
             "cases_past_retention": old,
         }));
     }
     for_people(output, &backlogs)?;
+    for line in backlogs.iter().flat_map(group_lines) {
+        output.line(&line)?;
+    }
     for line in backlogs.iter().filter_map(pace_line) {
         output.line(&line)?;
     }
@@ -99,6 +119,14 @@ pub async fn run<S: Status + Upkeep + Cases + Replay>(
         for line in held.lines(&backlog.subscription) {
             output.line(&line)?;
         }
+    }
+    for (backlog, drops) in backlogs.iter().zip(&drops) {
+        if let Some(line) = dropped_line(&backlog.subscription, drops) {
+            output.line(&line)?;
+        }
+    }
+    for line in refusing.iter().filter_map(Refusing::line) {
+        output.line(&line)?;
     }
     for campaign in &campaigns {
         output.line(&campaign_line(campaign, now()))?;
@@ -183,6 +211,43 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
     }
     align_right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
     output.table(&rows)
+}
+
+/// What waits of each class, the highest first, where there are several or tenants are told apart.
+fn group_lines(backlog: &Backlog) -> Vec<String> {
+    let classes = Priority::ALL.into_iter().filter_map(|class| {
+        let groups = backlog
+            .groups
+            .iter()
+            .filter(|group| group.priority == class);
+        let groups: Vec<&GroupBacklog> = groups.collect();
+        let waiting: u64 = groups.iter().map(|group| group.waiting).sum();
+        let oldest = groups
+            .iter()
+            .filter_map(|group| group.oldest_waiting_at)
+            .min();
+        let mut line = format!(
+            "priority: {}: {} {waiting} waiting",
+            backlog.subscription,
+            class.as_str()
+        );
+        if oldest.is_some() {
+            line.push_str(&format!(
+                ", the oldest for {}",
+                age_since(oldest, backlog.now)
+            ));
+        }
+        let by_tenants: Vec<String> = groups
+            .iter()
+            .filter(|group| group.waiting > 0)
+            .filter_map(|group| Some(format!("{} in group {}", group.waiting, group.tenants?)))
+            .collect();
+        if !by_tenants.is_empty() {
+            line.push_str(&format!("; by tenants: {}", by_tenants.join(", ")));
+        }
+        (!groups.is_empty()).then_some(line)
+    });
+    classes.collect()
 }
 
 /// The limits of each subscription that the configuration has, where there is one.
@@ -291,11 +356,16 @@ fn lanes_text(backlog: &Backlog) -> String {
     }
 }
 
-fn backlog_json(backlog: &Backlog, held: &HeldHere) -> Value {
+fn backlog_json(backlog: &Backlog, held: &HeldHere, drops: &[DropCount]) -> Value {
     let age_ms = |then: Option<Timestamp>| then.map(|then| backlog.now.millis_since(then).max(0));
     let mut value = json!(backlog);
     value["oldest_waiting_age_ms"] = json!(age_ms(backlog.oldest_waiting_at));
     value["oldest_deferred_age_ms"] = json!(age_ms(backlog.oldest_deferred_at));
+    let shown = value.get_mut("groups").and_then(Value::as_array_mut);
+    for (group, shown) in backlog.groups.iter().zip(shown.into_iter().flatten()) {
+        shown["oldest_waiting_age_ms"] = json!(age_ms(group.oldest_waiting_at));
+    }
+    value["dropped"] = json!(drops);
     value["ready_age_ms"] = json!(backlog.ready_age_ms());
     value["held_limits"] = json!(held.limits);
     value["held_longest"] = held
@@ -308,6 +378,23 @@ fn backlog_json(backlog: &Backlog, held: &HeldHere) -> Value {
         })
         .collect();
     value
+}
+
+/// What policies gave up in the last 24 hours, if anything.
+fn dropped_line(subscription: &str, drops: &[DropCount]) -> Option<String> {
+    let ways: Vec<String> = drops
+        .iter()
+        .filter(|drop| drop.last_day > 0)
+        .map(|drop| {
+            let text = |count| count_text(std::iter::once(count));
+            let (hour, day) = (text(drop.last_hour), text(drop.last_day));
+            format!("{day} {} ({hour} in the last hour)", drop.ending.as_str())
+        })
+        .collect();
+    let ways = (!ways.is_empty()).then(|| ways.join(", "))?;
+    Some(format!(
+        "given up: {subscription}: {ways} in the last 24 hours"
+    ))
 }
 
 fn retention_json(at: Timestamp, report: &UpkeepReport) -> Value {

@@ -42,3 +42,48 @@ fn within_its_limits_only_the_longest_is_named() {
             .is_empty()
     );
 }
+
+#[test]
+fn what_waits_is_told_by_class_and_tenants() {
+    let mut backlog = Backlog {
+        subscription: "ship".to_owned(),
+        waiting: 7,
+        waiting_is_lower_bound: false,
+        waiting_before: 0,
+        types: Vec::new(),
+        oldest_waiting_at: None,
+        groups: Vec::new(),
+        deferred: onceward_core::store::DeferredCounts::default(),
+        oldest_deferred_at: None,
+        due_since: None,
+        quarantined: 0,
+        paused_at: None,
+        still: None,
+        rate: None,
+        lanes: Vec::new(),
+        now: Timestamp::from_micros(120_000_000),
+    };
+    assert!(group_lines(&backlog).is_empty());
+    let group = |priority, tenants, waiting, oldest_at: Option<i64>| GroupBacklog {
+        priority,
+        tenants,
+        waiting,
+        oldest_waiting_at: oldest_at.map(Timestamp::from_micros),
+    };
+    backlog.groups = vec![
+        group(Priority::High, None, 0, None),
+        group(Priority::Low, None, 7, Some(60_000_000)),
+    ];
+    let lines = group_lines(&backlog);
+    assert_eq!(lines[0], "priority: ship: high 0 waiting");
+    assert!(lines[1].starts_with("priority: ship: low 7 waiting, the oldest for"));
+    backlog.groups = vec![
+        group(Priority::Normal, Some(0), 3, Some(0)),
+        group(Priority::Normal, Some(1), 0, None),
+        group(Priority::Normal, Some(2), 4, Some(60_000_000)),
+    ];
+    let lines = group_lines(&backlog);
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].contains("normal 7 waiting"), "{}", lines[0]);
+    assert!(lines[0].ends_with("; by tenants: 3 in group 0, 4 in group 2"));
+}

@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod old_cases;
 pub mod operation;
 pub mod quarantine;
+pub mod refusing;
 pub mod replay;
 pub mod send;
 pub mod subscription;

@@ -221,9 +221,16 @@ pub(super) fn describe(state: &MessageState) -> String {
             case_id,
             resolution,
         } => format!("{}, case {case_id}", resolution.as_str()),
-        MessageState::Finished { ending, result, .. } => {
+        MessageState::Finished {
+            ending,
+            merged_into,
+            result,
+            ..
+        } => {
+            let into = merged_into.as_ref().map(|id| format!(" into {id}"));
             let result = result.as_ref().map(|result| format!(": {result}"));
-            format!("{}{}", ending.as_str(), result.unwrap_or_default())
+            let (into, result) = (into.unwrap_or_default(), result.unwrap_or_default());
+            format!("{}{into}{result}", ending.as_str())
         }
         MessageState::Deferred {
             kind,
@@ -267,7 +274,7 @@ fn standing(messages: &[MessageStatus]) -> Standing {
             MessageState::Quarantined { .. }
             | MessageState::Resolved { .. }
             | MessageState::Finished {
-                ending: Ending::Rejected | Ending::Expired | Ending::Superseded,
+                ending: Ending::Rejected | Ending::Expired | Ending::Superseded | Ending::Shed,
                 ..
             } => standing = Standing::Badly,
             MessageState::Finished { .. } | MessageState::Delivered => {}

@@ -16,11 +16,8 @@ fn message(states: Vec<MessageState>) -> MessageStatus {
 }
 
 fn finished(ending: Ending) -> MessageState {
-    MessageState::Finished {
-        ending,
-        finished_at: Timestamp::from_micros(0),
-        result: Some("{\"card\":\"4111\"}".into()),
-    }
+    let result = Some("{\"card\":\"4111\"}".into());
+    MessageState::finished(ending, Timestamp::from_micros(0), result)
 }
 
 fn deferred() -> MessageState {

@@ -1,12 +1,14 @@
 //! `onceward subscription`.
 
+mod dropped;
 mod ending;
 
 use clap::{Args, Subcommand};
 use onceward_core::Timestamp;
 use onceward_core::rate::RateLimit;
 use onceward_core::store::{
-    BacklogQuery, Cases, Lanes, Operate, Registry, ResumeDeferred, SetLimit, SetPause, Status,
+    BacklogQuery, Cases, DropCountQuery, Lanes, Operate, Registry, ResumeDeferred, SetLimit,
+    SetPause, Status,
 };
 use serde_json::json;
 
@@ -14,6 +16,9 @@ use super::acting::{ActorArgs, ConfirmArgs, of_name, refusal};
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, table};
 use crate::store::Opened;
+
+/// Where counting what was given up of late stops, for each way and time.
+pub(super) const DROPS_COUNTED_MAX: u64 = 10_000;
 
 /// What to do with subscriptions.
 #[derive(Debug, Subcommand)]
@@ -33,6 +38,8 @@ pub enum SubscriptionCommand {
     Remove(RemoveArgs),
     /// Try messages again that wait for a person
     Retry(RetryArgs),
+    /// List what was given up by a policy: merged, shed or expired
+    Dropped(dropped::DroppedArgs),
 }
 
 /// Options of `subscription pause` and `subscription resume`.
@@ -166,6 +173,7 @@ pub async fn run<S: Status + Operate + Lanes + Cases + Registry>(
         SubscriptionCommand::Rename(args) => ending::rename(opened, output, args).await,
         SubscriptionCommand::Remove(args) => ending::remove(opened, output, args).await,
         SubscriptionCommand::Retry(args) => retry(opened, output, args).await,
+        SubscriptionCommand::Dropped(args) => dropped::run(opened, output, args).await,
     }
 }
 
@@ -178,6 +186,8 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
         "OWNERS",
         "PAUSED",
         "LIMIT",
+        "DROPPED 1h",
+        "24h",
     ]);
     let survey = opened.check(opened.store.survey().await)?;
     let mut items = Vec::new();
@@ -186,6 +196,7 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
         let query = BacklogQuery {
             subscription: name,
             count_max: 1,
+            before: None,
         };
         let backlog = opened.check(opened.store.backlog(query).await)?;
         let lanes = backlog.lanes;
@@ -197,6 +208,11 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
         let mut states = survey.subscriptions.iter();
         let state = states.find(|state| state.subscription == *name);
         let limit = state.and_then(|state| state.concurrency_max);
+        let drops = DropCountQuery {
+            subscription: name,
+            count_max: DROPS_COUNTED_MAX,
+        };
+        let drops = opened.check(opened.store.drop_counts(drops).await)?;
         let rate = backlog.rate;
         items.push(json!({
             "subscription": name,
@@ -206,6 +222,7 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
             "paused_at": backlog.paused_at,
             "still": backlog.still,
             "concurrency_max": limit,
+            "dropped": drops,
             "rate": rate,
         }));
         let cells = [
@@ -215,6 +232,8 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
             owners.join(", "),
             paused_text(backlog.paused_at, now),
             limit_text(limit, rate),
+            count_text(drops.iter().map(|drop| drop.last_hour)),
+            count_text(drops.iter().map(|drop| drop.last_day)),
         ];
         rows.add_row(cells);
     }
@@ -225,8 +244,15 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
         output.say("no subscription is registered yet; `onceward up` registers those of its file");
         return Ok(());
     }
-    align_right(&mut rows, &[1, 2]);
+    align_right(&mut rows, &[1, 2, 6, 7]);
     output.table(&rows)
+}
+
+/// A sum of counts, each of which may have stopped before its end.
+pub(super) fn count_text(counts: impl Iterator<Item = u64> + Clone) -> String {
+    let is_bound = counts.clone().any(|count| count >= DROPS_COUNTED_MAX);
+    let more = if is_bound { "+" } else { "" };
+    format!("{}{more}", counts.sum::<u64>())
 }
 
 fn limit_text(concurrency_max: Option<u16>, rate: Option<RateLimit>) -> String {

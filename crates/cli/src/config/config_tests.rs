@@ -1,5 +1,9 @@
 use onceward_core::contract::{OnPoison, Order, Semantics};
+use onceward_core::group::{Priority, Tenants};
+use onceward_core::merge::Merge;
+use onceward_core::shed::Shed;
 use onceward_core::store::Start;
+use onceward_core::throttle::Throttle;
 use onceward_core::{Identity, KeyField};
 
 use super::*;
@@ -26,6 +30,39 @@ identity = "operation"
 start = 2026-01-31T09:00:00Z
 retry = { base_ms = 50, cap = "1m", factor = 3, attempts_max = 4 }
 "#;
+
+#[test]
+fn priorities_and_tenants_are_read_and_checked() {
+    let text = GOOD.replace(
+        "[message.\"order.accepted\"]\n",
+        "[message.\"order.accepted\"]\npriority = \"low\"\n",
+    );
+    let text = text.replace(
+        "order = \"none\"",
+        "order = \"none\"\ntenants = { attribute = \"customer\" }\ncatch_up_share = 0.25",
+    );
+    let config = parse(&text).unwrap();
+    let message = &config.contract.messages["order.accepted"];
+    assert_eq!(message.priority, Priority::Low);
+    let hook = &config.contract.subscriptions["hook"];
+    let tenants = Tenants {
+        attribute: "customer".to_owned(),
+        groups: 8,
+    };
+    assert_eq!(hook.tenants, Some(tenants));
+    assert!((hook.catch_up_share - 0.25).abs() < f64::EPSILON);
+    let place = "customer\" }";
+    let many = text.replace(place, "customer\", groups = 40 }");
+    let at = |text: &str, part: &str| {
+        let line = text.lines().position(|line| line.starts_with(part));
+        format!("{}:", line.unwrap() + 1)
+    };
+    let start = at(&many, "tenants");
+    one_fault(&many, &start, "not between 1 and 32", "OW1014");
+    let nameless = text.replace("attribute = \"customer\"", "groups = 4");
+    let start = at(&nameless, "tenants");
+    one_fault(&nameless, &start, "attribute", "OW1013");
+}
 
 fn parse(text: &str) -> Result<Config, Vec<Fault>> {
     Config::parse(Path::new("shop/onceward.toml"), text)
@@ -365,4 +402,46 @@ fn long_words_are_refused_without_a_suggestion() {
             .iter()
             .all(|fault| !fault.message.contains("did you mean \"xxx"))
     );
+}
+
+#[test]
+fn what_is_merged_shed_and_refused_is_read() {
+    let promise = "promise = { finish_within = \"2m\", useful_for_ms = 86400000 }";
+    let text = with(promise, &format!("{promise}\nthrottle = \"refuse\"")).replace(
+        "order = \"none\"\nidentity = \"operation\"",
+        "merge = \"latest\"\nshed = { types = [\"order.accepted\"], after = \"2m\" }",
+    );
+    let config = parse(&text).unwrap();
+    let ship = &config.contract.messages["order.ship"];
+    assert_eq!(ship.throttle, Throttle::Refuse);
+    let hook = &config.contract.subscriptions["hook"];
+    assert_eq!(hook.merge, Merge::Latest);
+    let shed = Shed {
+        types: vec!["order.accepted".into()],
+        after_ms: 120_000,
+    };
+    assert_eq!(hook.shed, Some(shed));
+}
+
+#[test]
+fn what_contradicts_merging_and_shedding_is_refused_where_it_stands() {
+    let merged = with("order = \"none\"", "order = \"none\"\nmerge = \"latest\"");
+    let faults = faults(&merged);
+    assert_eq!(faults.len(), 2, "{faults:#?}");
+    assert!(
+        faults.iter().all(|fault| fault.starts_with("19:")),
+        "{faults:#?}"
+    );
+    let shed = with(
+        "start = 2026-01-31T09:00:00Z",
+        "shed = { types = [\"order.lost\"], after = \"2m\" }",
+    );
+    one_fault(&shed, "20:", "\"order.lost\" is not taken", "OW1014");
+    let without = with("start = 2026-01-31T09:00:00Z", "shed = { after = \"2m\" }");
+    one_fault(&without, "20:", "types", "OW1013");
+    let no_promise = with(
+        "[message.\"order.accepted\"]",
+        "[message.\"order.accepted\"]\nthrottle = \"refuse\"",
+    );
+    one_fault(&no_promise, "11:", "finish_within", "OW1014");
 }

@@ -7,6 +7,7 @@ use onceward_core::KeyField;
 use onceward_core::contract::{Kind, MessageContract, Promise};
 use onceward_core::group::Priority;
 use onceward_core::store::Retention;
+use onceward_core::throttle::Throttle;
 
 use super::fault::FaultCode;
 use super::reader::{Placed, Section};
@@ -290,6 +291,12 @@ pub(super) fn message(section: Section<'_>) -> MessageContract {
         runbook: text("runbook"),
         pending_text: text("pending_text"),
         promise: promise(&section),
+        throttle: section
+            .choice(
+                "throttle",
+                &[("off", Throttle::Off), ("refuse", Throttle::Refuse)],
+            )
+            .unwrap_or_default(),
         priority: section.choice("priority", &priorities).unwrap_or_default(),
     };
     section.finish();

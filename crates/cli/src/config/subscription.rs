@@ -6,6 +6,8 @@ use onceward_core::Identity;
 use onceward_core::contract::{OnPoison, Order, Semantics, SubscriptionContract};
 use onceward_core::expiry::Expired;
 use onceward_core::group::Tenants;
+use onceward_core::merge::Merge;
+use onceward_core::shed::Shed;
 use onceward_core::store::Start;
 use onceward_core::version::{Gaps, VersionPolicy};
 
@@ -45,6 +47,9 @@ pub(super) fn read(
     contract.versions = versions(&section);
     contract.expired = expired(&section);
     contract.useful_for_ms = section.duration_ms("useful_for", "useful_for_ms");
+    let merges = [("none", Merge::None), ("latest", Merge::Latest)];
+    contract.merge = section.choice("merge", &merges).unwrap_or_default();
+    contract.shed = shed(&section);
     hold(&section, &mut contract);
     contract.tenants = tenants(&section);
     if let Some(share) = section.number("catch_up_share") {
@@ -190,6 +195,24 @@ fn expired(section: &Section<'_>) -> Expired {
             other
         }
     }
+}
+
+/// What is given up when its turn comes late.
+fn shed(section: &Section<'_>) -> Option<Shed> {
+    let section = section.section("shed")?;
+    let types = section.texts("types");
+    if types.is_none() && !section.has("types") {
+        section.missing("types", "the message types that are given up");
+    }
+    let after_ms = section.duration_ms("after", "after_ms");
+    if after_ms.is_none() && !section.has("after") && !section.has("after_ms") {
+        section.missing("after", "how long they may wait before that");
+    }
+    section.finish();
+    Some(Shed {
+        types: types?.value.into_iter().map(|t| t.value).collect(),
+        after_ms: after_ms?,
+    })
 }
 
 /// Whose its messages are.

@@ -129,6 +129,25 @@ on_both_stores! {
         assert_eq!(daemon.stop(), 0);
     }
 
+    async fn a_flood_of_cases_is_counted(place) {
+        with_crypto();
+        let (receiver, _) = mendable().await;
+        place.configure(&push_to(&receiver.url()));
+        let daemon = place.up(&["--migrate"]);
+        let lines: String = (0..30)
+            .map(|n| event(&format!("m{n}"), "order.accepted", &format!("o{n}"), "1"))
+            .collect();
+        place.run_with_input(&["send"], lines).ended(0);
+        place.until("all are cases", || {
+            let listed = place.run(&["quarantine", "list", "--json"]).ended(0).json();
+            (listed["cases"].as_array().unwrap().len() == 30).then_some(())
+        });
+        assert_eq!(daemon.stop(), 0);
+        let log = place.read("up.log");
+        assert_eq!(log.matches("a case was opened").count(), 10, "{log}");
+        assert_eq!(log.matches("only counted").count(), 1, "{log}");
+    }
+
     async fn a_plan_over_the_log_says_what_is_delivered_again(place) {
         with_crypto();
         let (mut receiver, is_mended) = mendable().await;

@@ -13,6 +13,7 @@ mod daemon;
 mod doctor;
 mod first_use;
 mod operate;
+mod overload;
 mod pooler;
 mod refusals;
 mod send;

@@ -11,3 +11,4 @@ mod postgres;
 mod quarantine;
 mod refuse;
 mod server;
+mod throttle;

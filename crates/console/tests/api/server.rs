@@ -31,6 +31,14 @@ impl Server {
 
     /// The same, with the store that it is onto.
     pub(crate) async fn start_onto(configure: impl FnOnce(Console, &Sqlite) -> Console) -> Self {
+        Self::start_with_gate(|gate| gate, configure).await
+    }
+
+    /// The same, with a gate of one's own making.
+    pub(crate) async fn start_with_gate(
+        gated: impl FnOnce(StoreGate<Sqlite>) -> StoreGate<Sqlite>,
+        configure: impl FnOnce(Console, &Sqlite) -> Console,
+    ) -> Self {
         let (store, folder) = store().await;
         store.migrate().await.unwrap();
         let rings = Arc::new(AtomicUsize::new(0));
@@ -38,7 +46,7 @@ impl Server {
         let gate = StoreGate::new(store.clone()).doorbell(move || {
             ring.fetch_add(1, Ordering::SeqCst);
         });
-        let router = configure(Console::new(gate), &store).router();
+        let router = configure(Console::new(gated(gate)), &store).router();
         Self {
             address: serve(router).await,
             store,

@@ -345,7 +345,8 @@ fn without_a_ledger_or_an_order_there_is_less_to_find() {
         ..Facts::default()
     };
     let verdict = preflight(CampaignKind::Resend, &terms, 1, &facts, &[]);
-    assert_eq!((verdict.finding, verdict.goes_out), (None, true));
+    let expected = (Some(Finding::DeliveredAgain), true);
+    assert_eq!((verdict.finding, verdict.goes_out), expected);
 }
 
 /// A small generator of its own: the crate draws no random numbers.

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::super::Event;
-use super::super::model::{Chance, LANES, Model, Process};
+use super::super::model::{Chance, LANES, Model};
+use super::super::model_process::Process;
 use super::*;
 use crate::envelope::{Envelope, Payload};
 use crate::retry::Spent;

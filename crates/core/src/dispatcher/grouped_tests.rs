@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::model::{Chance, LANES, Model, Process};
+use super::model::{Chance, LANES, Model};
+use super::model_process::Process;
 use super::tests::run_schedule;
 use super::*;
 use crate::coalesce::BatchSeen;

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::super::model::{Chance, LANES, Model, Process, contract};
+use super::super::model::{Chance, LANES, Model, contract};
+use super::super::model_process::Process;
 use super::super::*;
 use crate::coalesce::BatchSeen;
 use crate::position::Snapshot;

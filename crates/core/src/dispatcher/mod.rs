@@ -31,6 +31,7 @@ use crate::contract::{Order, Semantics, SubscriptionContract};
 use crate::envelope::Row;
 use crate::failure::FailureRecord;
 use crate::group::{Grouping, Groups};
+use crate::merge::Merge;
 use crate::position::Position;
 use crate::retry::Spent;
 use crate::stand::Stand;
@@ -99,6 +100,14 @@ struct Tracked {
     ended: Option<Fate>,
 }
 
+impl Tracked {
+    /// As [`Work::is_untried`].
+    fn is_untried(&self) -> bool {
+        let is_marked = self.is_suspect || self.must_probe || self.is_released || self.is_conflict;
+        !is_marked && self.generation == 0 && self.failure.is_none() && self.spent.is_unused()
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Lane {
     epoch: u64,
@@ -120,6 +129,7 @@ struct Lane {
 pub struct Dispatcher {
     groups: Groups,
     order: Order,
+    merge: Merge,
     lane_count: u16,
     pacing: Pacing,
     /// Messages in memory, and their bytes.
@@ -187,6 +197,7 @@ impl Dispatcher {
         let groups = Groups::new(&grouping);
         let mut dispatcher = Self {
             order: contract.order,
+            merge: contract.merge,
             lane_count: contract.lanes,
             pacing: Pacing::new(concurrency, now_ms),
             rows: Room::new(window_rows, 1),
@@ -254,7 +265,7 @@ impl Dispatcher {
         // out.
         self.from_store = Room::new(self.rows.total() / 4, count);
         self.from_store_bytes = Room::new(self.bytes.total() / 4, count);
-        self.sizes = vec![self.sizes[0].clone(); count];
+        self.sizes = vec![self.sizes[0]; count];
         if count > 1 {
             // Where the window is small, a part of a page is better than nothing.
             self.rows_for_a_read = (self.rows.own() / 2).clamp(1, PAGE_ROWS as usize);
@@ -558,6 +569,8 @@ fn deferral_of(tracked: &Tracked, kind: DeferralKind) -> Deferral {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod model_process;
 
 #[cfg(test)]
 #[path = "tests.rs"]

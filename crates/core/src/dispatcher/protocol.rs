@@ -40,6 +40,15 @@ pub struct Work {
     pub failure: Option<FailureRecord>,
 }
 
+impl Work {
+    /// Whether nothing of it was ever tried, as far as anybody knows, and nobody released it.
+    #[must_use]
+    pub fn is_untried(&self) -> bool {
+        let is_marked = self.is_suspect || self.must_probe || self.is_released || self.is_conflict;
+        !is_marked && self.generation == 0 && self.failure.is_none() && self.spent.is_unused()
+    }
+}
+
 /// Messages handed to the executor together, in order.
 #[derive(Clone, Debug)]
 pub struct Batch {

@@ -1,13 +1,14 @@
 //! Forming batches and taking their ends in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::gap::Gap;
 use super::key::Due;
 use super::turn::{Origin, Start};
-use super::{Batch, Command, Dispatcher, Fate, Pace, Phase, Work, deferral_of};
+use super::{Batch, Command, Dispatcher, Fate, Map, Pace, Phase, Tracked, Work, deferral_of};
 use crate::coalesce::BatchSeen;
+use crate::merge::Merge;
 use crate::store::DeferralKind;
 
 impl Dispatcher {
@@ -51,13 +52,13 @@ impl Dispatcher {
             };
             let most = starts.min(self.sizes[group].next() as usize);
             let mut start = Start::of(group, origin);
-            let mut works = self.take_ready(&mut start, most);
+            let (mut works, taken) = self.take_ready(&mut start, most, is_suspect);
             for work in &mut works {
                 work.is_suspect |= is_suspect;
             }
             if !works.is_empty() {
                 self.turns.started(&start);
-                self.pacing.started(works.len());
+                self.pacing.started(taken);
                 self.prefers_failed = !self.prefers_failed || !self.pacing.is_probing();
                 return Some((works, start));
             }
@@ -66,9 +67,17 @@ impl Dispatcher {
 
     /// Takes up to `most` messages from ready keys. A key gives all it has as long as there is
     /// room: its messages stay in order within the batch, and no other batch touches the key.
-    fn take_ready(&mut self, start: &mut Start, most: usize) -> Vec<Work> {
+    /// Also returns how much of the room is used: messages of which only the latest is handled are
+    /// one.
+    fn take_ready(
+        &mut self,
+        start: &mut Start,
+        most: usize,
+        is_suspect: bool,
+    ) -> (Vec<Work>, usize) {
         let mut works = Vec::new();
-        while works.len() < most {
+        let mut room = most;
+        while room > 0 {
             let Some(name) = self.turns.pop(start) else {
                 break;
             };
@@ -76,20 +85,21 @@ impl Dispatcher {
                 continue;
             };
             key.is_ready = false;
-            let room = most - works.len();
-            let tokens: Vec<u64> = key.queue.drain(..room.min(key.queue.len())).collect();
+            let merges = self.merge == Merge::Latest && !is_suspect;
+            let (len, taken) = share_of(&key.queue, &self.tracked, room, merges);
+            room -= taken;
+            let tokens: Vec<u64> = key.queue.drain(..len).collect();
             key.is_running = !tokens.is_empty();
             let lane = key.lane;
             if tokens.is_empty() {
                 self.key_changed(&name);
                 continue;
             }
-            self.turns
-                .gives(start, key.tenant.as_ref(), tokens.len() as u32);
+            self.turns.gives(start, key.tenant.as_ref(), taken as u32);
             self.busy(lane, tokens.len() as i64);
             works.extend(tokens.into_iter().filter_map(|token| self.start(token)));
         }
-        works
+        (works, most - room)
     }
 
     fn start(&mut self, token: u64) -> Option<Work> {
@@ -341,15 +351,12 @@ impl Dispatcher {
             .flat_map(|feed| feed.oldest_unfinished(64))
             .collect();
         let mut stuck_keys: BTreeSet<Arc<str>> = BTreeSet::new();
-        if self.batches.len() < self.pacing.allowed(self.now_ms) {
-            let groups = 0..self.groups.count();
-            let stuck: Vec<bool> = groups.map(|group| self.is_stuck(group)).collect();
-            if stuck.contains(&true) {
-                let waiting = self.keys.iter().filter(|(_, k)| {
-                    k.is_running && !k.queue.is_empty() && stuck[k.group.unwrap_or(0)]
-                });
-                stuck_keys.extend(waiting.map(|(name, _)| Arc::clone(name)));
-            }
+        let has_slot = self.batches.len() < self.pacing.allowed(self.now_ms);
+        if has_slot && (0..self.groups.count()).any(|group| self.is_stuck(group)) {
+            let waiting = self.keys.iter().filter(|(_, k)| {
+                k.is_running && !k.queue.is_empty() && self.is_stuck(k.group.unwrap_or(0))
+            });
+            stuck_keys.extend(waiting.map(|(name, _)| Arc::clone(name)));
         }
         let mut marks = Vec::new();
         for token in crowded {
@@ -386,6 +393,40 @@ impl Dispatcher {
     }
 }
 
+/// How many of a key's messages a batch takes, and how much of its room they use: messages of which
+/// only the latest is handled are one.
+fn share_of(
+    queue: &VecDeque<u64>,
+    tracked: &Map<u64, Tracked>,
+    room: usize,
+    merges: bool,
+) -> (usize, usize) {
+    if !merges {
+        let len = room.min(queue.len());
+        return (len, len);
+    }
+    let (mut len, mut taken) = (0, 0);
+    let mut before: Option<&Tracked> = None;
+    for token in queue {
+        let this = tracked.get(token);
+        let is_merged = before.zip(this).is_some_and(|(before, this)| {
+            let is_same = before.row.envelope.message_type == this.row.envelope.message_type;
+            is_same && before.is_untried() && this.is_untried()
+        });
+        if !is_merged && taken == room {
+            break;
+        }
+        taken += usize::from(!is_merged);
+        len += 1;
+        before = this;
+    }
+    (len, taken)
+}
+
 #[cfg(test)]
 #[path = "run_tests.rs"]
 pub(super) mod tests;
+
+#[cfg(test)]
+#[path = "run_merge_tests.rs"]
+mod merge_tests;

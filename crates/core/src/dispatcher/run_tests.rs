@@ -142,7 +142,7 @@ impl Desk {
         self.finish_all_but("");
     }
 
-    fn finish_all_but(&mut self, key: &str) {
+    pub(super) fn finish_all_but(&mut self, key: &str) {
         let run = |command: &Command| match command {
             Command::Run(batch) if batch.works[0].row.envelope.key() != key => Some(batch.clone()),
             _ => None,

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::model::{Chance, LANES, Model, Process, contract};
+use super::model::{Chance, LANES, Model, contract};
+use super::model_process::Process;
 use super::*;
 use crate::coalesce::BatchSeen;
 use crate::lane::lane_of;

@@ -11,6 +11,7 @@ use crate::case::Refusal;
 mod acceptance;
 mod cases;
 mod deferrals;
+mod dropped;
 mod effects;
 mod lanes;
 mod log;
@@ -29,6 +30,7 @@ pub use cases::{Case, CaseQuery, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,
 };
+pub use dropped::{DropCount, DropCountQuery, Dropped, DroppedPlace, DroppedQuery, NoCursor};
 pub use effects::{Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled};
 pub use lanes::{
     Join, LaneState, Lanes, Lease, MemberState, Release, ReleasedLane, Renew, Still, StillBecause,
@@ -46,10 +48,10 @@ pub use replay::{
 };
 pub use schema::{Declared, Registered, Schema, SchemaState, Start, Terms};
 pub use status::{
-    Backlog, BacklogQuery, DeferredCounts, HeldQuery, LaneOwner, LongHeld, MessageState,
-    MessageStatus, OperationQuery, Status, StillNow,
+    Backlog, BacklogQuery, DeferredCounts, GroupBacklog, HeldQuery, LaneOwner, LongHeld,
+    MessageState, MessageStatus, OperationQuery, Status, StillNow,
 };
-pub use time::Time;
+pub use time::{Pauses, Time};
 pub use upkeep::{Retention, UnsafeRetention, Upkeep, UpkeepReport};
 pub use versions::{LastVersions, Versions};
 

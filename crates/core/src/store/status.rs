@@ -4,11 +4,13 @@ use std::future::Future;
 
 use serde::Serialize;
 
-use super::{StillBecause, StoreError};
+use super::{DropCount, DropCountQuery, Dropped, DroppedQuery, StillBecause, StoreError};
 use crate::case::CaseState;
 use crate::failure::FailureRecord;
+use crate::group::{Groups, Priority};
 use crate::hold::HoldLimits;
 use crate::ledger::Ending;
+use crate::merge::survivor_in;
 use crate::rate::RateLimit;
 use crate::retry::Spent;
 use crate::timestamp::Timestamp;
@@ -45,6 +47,9 @@ pub enum MessageState {
         ending: Ending,
         /// When.
         finished_at: Timestamp,
+        /// The id of the message that was handled in its place, where it was merged.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        merged_into: Option<String>,
         /// The stored result; withheld without the right to reveal.
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<String>,
@@ -65,6 +70,23 @@ pub enum MessageState {
         /// How.
         resolution: CaseState,
     },
+}
+
+impl MessageState {
+    /// What a row of the ledger says.
+    #[must_use]
+    pub fn finished(ending: Ending, finished_at: Timestamp, result: Option<String>) -> Self {
+        let merged_into = match ending {
+            Ending::Merged => result.as_deref().and_then(survivor_in),
+            _ => None,
+        };
+        Self::Finished {
+            ending,
+            finished_at,
+            merged_into,
+            result,
+        }
+    }
 }
 
 /// One message of an operation, with its state per subscription.
@@ -94,6 +116,20 @@ pub struct BacklogQuery<'a> {
     pub subscription: &'a str,
     /// Where to stop counting what waits, so that asking stays cheap.
     pub count_max: u64,
+    /// Counts apart what was recorded up to here.
+    pub before: Option<Timestamp>,
+}
+
+impl<'a> BacklogQuery<'a> {
+    /// Asks for a subscription, without counting anything apart.
+    #[must_use]
+    pub const fn new(subscription: &'a str, count_max: u64) -> Self {
+        Self {
+            subscription,
+            count_max,
+            before: None,
+        }
+    }
 }
 
 /// Deferred messages by kind.
@@ -142,8 +178,18 @@ pub struct Backlog {
     pub waiting: u64,
     /// Whether counting stopped at `count_max`.
     pub waiting_is_lower_bound: bool,
+    /// How many of them were recorded up to the moment that was asked about; 0 where none was.
+    #[serde(skip)]
+    pub waiting_before: u64,
+    /// The types that it takes.
+    #[serde(skip)]
+    pub types: Vec<String>,
     /// When the oldest of them was recorded.
     pub oldest_waiting_at: Option<Timestamp>,
+    /// The same by lane group, where there is more than one: by class, the highest first, and there
+    /// by the tenants' groups. As far as was counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupBacklog>,
     /// Deferred messages.
     pub deferred: DeferredCounts,
     /// When the oldest deferred message was recorded or first deferred.
@@ -165,7 +211,46 @@ pub struct Backlog {
     pub now: Timestamp,
 }
 
+/// What waits of one lane group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupBacklog {
+    /// Its class.
+    pub priority: Priority,
+    /// Which of the tenants' groups it is, where tenants are told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<usize>,
+    /// Messages behind no position.
+    pub waiting: u64,
+    /// When the oldest of them was recorded.
+    pub oldest_waiting_at: Option<Timestamp>,
+}
+
 impl Backlog {
+    /// Counts by group from now on.
+    pub fn divide(&mut self, groups: &Groups) {
+        let numbered = groups.priorities().iter().enumerate();
+        self.groups = numbered
+            .map(|(group, priority)| GroupBacklog {
+                priority: *priority,
+                tenants: groups.share(group),
+                waiting: 0,
+                oldest_waiting_at: None,
+            })
+            .collect();
+    }
+
+    /// So many more wait, of a group where it is divided.
+    pub fn waits(&mut self, group: Option<usize>, count: u64, oldest_at: Option<Timestamp>) {
+        let add = |waiting: &mut u64, oldest: &mut Option<Timestamp>| {
+            *waiting += count;
+            *oldest = [*oldest, oldest_at].into_iter().flatten().min();
+        };
+        add(&mut self.waiting, &mut self.oldest_waiting_at);
+        if let Some(group) = group.and_then(|group| self.groups.get_mut(group)) {
+            add(&mut group.waiting, &mut group.oldest_waiting_at);
+        }
+    }
+
     /// Since when the message that has waited the longest could have been worked on; none where
     /// nothing waits but what is due later.
     #[must_use]
@@ -232,4 +317,16 @@ pub trait Status: Clone + Send + Sync + 'static {
         &self,
         query: HeldQuery<'_>,
     ) -> impl Future<Output = Result<Vec<LongHeld>, StoreError>> + Send;
+
+    /// Messages that a policy gave up, the latest first, by an index of their own.
+    fn dropped(
+        &self,
+        query: DroppedQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<Dropped>, StoreError>> + Send;
+
+    /// How many messages policies gave up of late, for each of [`Ending::DROPPED`].
+    fn drop_counts(
+        &self,
+        query: DropCountQuery<'_>,
+    ) -> impl Future<Output = Result<Vec<DropCount>, StoreError>> + Send;
 }

@@ -10,10 +10,11 @@ use onceward_core::dispatcher::{Blocked, Fate, Work};
 use onceward_core::disposition::decide;
 use onceward_core::store::{Begin, End, Mark, Settle, Store, StoreError, StoreErrorKind};
 use onceward_core::version::Course;
-use onceward_core::{Class, Digest, Ending, Failure, LedgerKey, Timestamp};
+use onceward_core::{Class, Digest, Ending, Failure, LedgerKey};
 use tokio::time::Instant;
 
 use super::execute::{Executor, Ran, Stop, attempt_of, deferred_of, rejection_of};
+use super::expiry::{Over, Turn};
 use super::runner::Runtime;
 use super::tally::{Checkpoint, Draft};
 use super::verdict::{Verdict, of_failure, of_store};
@@ -51,8 +52,7 @@ pub(super) struct Attempt<'e, 'w, S: Store> {
     /// Messages whose deferral is gone, and with it what there was to do.
     gone: Vec<u64>,
     versions: Versions,
-    /// The database's time, where one of the messages has an end.
-    now: Option<Timestamp>,
+    turn: Turn,
     pub(super) blocked: Blocked<'w>,
     /// The same when the open savepoint was set.
     blocked_before: Blocked<'w>,
@@ -66,6 +66,14 @@ struct Seen {
     first: Option<usize>,
     /// With the same payload.
     is_same: bool,
+}
+
+impl Seen {
+    /// The ledger has the same.
+    const AGAIN: Self = Self {
+        first: None,
+        is_same: true,
+    };
 }
 
 impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
@@ -90,7 +98,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             seen: BTreeMap::new(),
             gone: Vec::new(),
             versions: Versions::default(),
-            now: None,
+            turn: Turn::default(),
             blocked,
             blocked_before: Blocked::default(),
             draft: Draft::default(),
@@ -122,8 +130,8 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             return self.of_error(error);
         }
         let works = &self.works[self.piece.range.clone()];
-        self.now = match self.executor.time_for(&mut tx, works).await {
-            Ok(now) => now,
+        self.turn = match self.executor.turn_of(&mut tx, works).await {
+            Ok(turn) => turn,
             Err(error) => return self.of_error(error),
         };
         let first = Arc::clone(&self.works[self.piece.range.start].row);
@@ -156,8 +164,9 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
 
     /// Looks up whose effect is in the ledger already, and whose identity comes twice in this piece.
     async fn look_up(&mut self, tx: &mut S::Tx) -> Result<(), StoreError> {
-        if !self.executor.has_ledger() || self.runtime().contract.semantics == Semantics::AtMostOnce
-        {
+        let has_ledger = self.executor.has_ledger();
+        let is_claimed = self.runtime().contract.semantics == Semantics::AtMostOnce;
+        if !(has_ledger || self.executor.drops()) || is_claimed {
             return Ok(());
         }
         let range = self.piece.range.clone();
@@ -168,6 +177,13 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         let deferred = deferred_of(&self.works[range.clone()]);
         let request = self.executor.known_request(&keys, &deferred);
         let found = self.store().known(tx, request).await?;
+        if !has_ledger {
+            // Only what ended in another way than well is there; copies of a message are handled each.
+            let known = range.zip(found.entries);
+            let known = known.filter_map(|(index, entry)| entry.map(|_| index));
+            self.seen = known.map(|index| (index, Seen::AGAIN)).collect();
+            return Ok(());
+        }
         self.gone = found.gone;
         // Without the time of recording: the same message appended twice is one effect.
         let mut first_of: BTreeMap<_, (usize, Option<Digest>)> = BTreeMap::new();
@@ -258,10 +274,10 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
         let course = self.versions.course(work);
         let executor = self.executor;
-        if let Some(over_at) = self.is_over(at)
+        if let Some(over) = self.over(at)
             && !matches!(course, Course::Refuse { .. })
         {
-            return self.expire(cx, at, over_at, course == Course::Apply).await;
+            return self.expire(cx, at, over, course == Course::Apply).await;
         }
         if let Some(fate) = executor.put_aside(work, course, &mut self.draft) {
             self.put_down(at, fate);
@@ -301,30 +317,33 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
         }
     }
 
-    /// When the message at `at` was over, if it is. At most once, that was looked at before.
-    fn is_over(&self, at: usize) -> Option<Timestamp> {
+    /// Why the message at `at` is not handled, if it is not. At most once, that was looked at before.
+    fn over(&self, at: usize) -> Option<Over> {
         let is_claimed = self.runtime().contract.semantics == Semantics::AtMostOnce;
-        let now = self.now.filter(|_| !is_claimed)?;
-        let over_at = self.executor.over_at(&self.works[at])?;
-        (now >= over_at).then_some(over_at)
+        let over = self.executor.over(&self.works[at], &self.turn);
+        over.filter(|_| !is_claimed)
     }
 
     async fn expire(
         &mut self,
         cx: &mut Context<S>,
         at: usize,
-        over_at: Timestamp,
+        over: Over,
         fits: bool,
     ) -> Result<usize, StepFailed> {
         let (executor, work) = (self.executor, &self.works[at]);
         if !executor.has_ledger() {
-            // Its ledger has only what ended in another way than well: it was not looked up.
+            // Its ledger has only what ended in another way than well: it may not have been looked up.
             let keys = [executor.ledger_key(work)];
-            let request = executor.known_request(&keys, &[]);
-            let found = self.store().known(&mut cx.tx, request).await;
-            let found = found.map_err(|error| StepFailed::Ran(self.of_error(error)))?;
             let own = self.draft.entries.iter().any(|entry| entry.key == keys[0]);
-            if own || found.entries.iter().any(Option::is_some) {
+            let mut is_known = own;
+            if !executor.drops() {
+                let request = executor.known_request(&keys, &[]);
+                let found = self.store().known(&mut cx.tx, request).await;
+                let found = found.map_err(|error| StepFailed::Ran(self.of_error(error)))?;
+                is_known |= found.entries.iter().any(Option::is_some);
+            }
+            if is_known {
                 if work.is_stored {
                     self.draft.clear.push(work.row.seq);
                 }
@@ -333,7 +352,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
             }
         }
         let (draft, outgoing) = (&mut self.draft, &mut cx.outgoing);
-        let fate = executor.expire(work, over_at, fits, draft, outgoing);
+        let fate = executor.expire(work, over, fits, draft, outgoing);
         if fits {
             self.versions.applied(work);
         }
@@ -353,7 +372,7 @@ impl<'e, 'w, S: Store> Attempt<'e, 'w, S> {
                     || self.gone.contains(&work.row.seq)
                     || self.blocked.holds(self.executor.key_of(work), &work.row)
                     || ahead.course(work) != Course::Apply
-                    || self.is_over(*i).is_some();
+                    || self.over(*i).is_some();
                 ahead.applied(work);
                 is_over
             })

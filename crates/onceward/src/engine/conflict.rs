@@ -2,7 +2,7 @@
 //! would keep them in order.
 
 use onceward_core::Failure;
-use onceward_core::dispatcher::{Batch, Fate, Work};
+use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::group::{GROUP_CONFLICT, conflict};
 use onceward_core::store::{Begin, End, Settle, Store, StoreError};
 
@@ -13,10 +13,10 @@ impl<S: Store> Executor<S> {
     /// Refuses what is of another group, and runs the rest of a batch as if it were alone.
     pub(super) async fn run_without_conflicts(
         &self,
-        batch: &Batch,
+        works: &[Work],
+        savepoint_every: u32,
         tally: &mut Tally,
     ) -> Result<(), Stop> {
-        let works = &batch.works;
         let (refused, kept): (Vec<usize>, Vec<usize>) =
             (0..works.len()).partition(|index| works[*index].is_conflict);
         let failure = conflict();
@@ -29,7 +29,7 @@ impl<S: Store> Executor<S> {
             return Ok(());
         }
         let mut own = Tally::new(rest.len());
-        let result = self.run_works(&rest, batch.savepoint_every, &mut own).await;
+        let result = self.run_works(&rest, savepoint_every, &mut own).await;
         tally.take_in(&kept, own);
         result
     }

@@ -8,8 +8,9 @@ use futures_util::FutureExt;
 use onceward_core::case::AT_MOST_ONCE_FAILED;
 use onceward_core::coalesce::{Piece, PieceEnd, Plan};
 use onceward_core::contract::{OnPoison, Order, Semantics};
-use onceward_core::dispatcher::{Batch, Blocked, Fate, Pace, Work};
+use onceward_core::dispatcher::{Blocked, Fate, Work};
 use onceward_core::disposition::{Disposition, after_death, decide};
+use onceward_core::merge::Merge;
 use onceward_core::store::{
     Begin, Deferral, DeferralKind, End, Known, Lease, NewCase, Settle, Store, StoreError,
     StoreErrorKind,
@@ -21,18 +22,14 @@ use super::attempt::{Attempt, PieceRan};
 use super::dependency::Dependency;
 use super::runner::Runtime;
 use super::surroundings::Surroundings;
-use super::tally::{BatchEnd, Draft, Tally};
+use super::tally::{Draft, Tally};
 use crate::digest::digest_of_row;
 use crate::failure_points::failure_point;
 use crate::handler::Reply;
 use crate::subscription::Handler;
 
 /// How often a piece is tried again at once after a conflict that was nobody's fault.
-const CONFLICT_TRIES: u32 = 4;
-/// Pause of a subscription whose receiver needs a person; one message is tried after it, in
-/// milliseconds.
-const OPERATOR_PAUSE_MS: u64 = 60_000;
-
+pub(super) const CONFLICT_TRIES: u32 = 4;
 /// Code of a panic of user code.
 pub(super) const PANICKED: &str = "panicked";
 
@@ -87,55 +84,15 @@ pub(super) async fn guarded<T>(
 }
 
 impl<S: Store> Executor<S> {
-    /// Runs a batch to its end.
-    pub(super) async fn run(&self, batch: &Batch) -> BatchEnd {
-        let works = &batch.works;
-        let mut tally = Tally::new(works.len());
-        let result = if works.iter().any(|work| work.is_conflict) {
-            self.run_without_conflicts(batch, &mut tally).await
-        } else {
-            self.run_works(works, batch.savepoint_every, &mut tally)
-                .await
-        };
-        tally.stop = result.err();
-        let mut end = tally.end(works);
-        let pace = self.dependency.pace();
-        end.pace = Pace {
-            // Of two pauses the longer one counts.
-            pause_ms: end.pace.pause_ms.max(pace.pause_ms),
-            ..pace
-        };
-        if self.is_refused_by_operator(works, &end.fates) {
-            end.pace.person_pause_ms = Some(OPERATOR_PAUSE_MS);
-        }
-        end
-    }
-
-    pub(super) async fn run_works(
-        &self,
-        works: &[Work],
-        savepoint_every: u32,
-        tally: &mut Tally,
-    ) -> Result<(), Stop> {
-        if works.iter().any(|work| work.is_suspect) {
-            return self.run_suspects(works, tally).await;
-        }
-        let plan = Plan::new(works.len());
-        self.run_plan(works, plan, savepoint_every, tally).await
-    }
-
-    /// Whether a receiver refused in a way that only a person can change: the next message would
-    /// fare the same.
-    fn is_refused_by_operator(&self, works: &[Work], fates: &[(u64, Fate)]) -> bool {
-        works.iter().zip(fates).any(|(work, (_, fate))| {
-            let handler = self.runtime.handlers.get(&work.row.envelope.message_type);
-            matches!(handler, Some(Handler::Deliver(_) | Handler::Call(_)))
-                && matches!(fate, Fate::Deferred(d) if d.kind == DeferralKind::Operator)
-        })
-    }
-
     pub(super) fn has_ledger(&self) -> bool {
         self.runtime.contract.semantics != Semantics::AtLeastOnce
+    }
+
+    /// Whether the ledger may know of a message although no effect of it was recorded there: it was
+    /// given up by a policy.
+    pub(super) fn drops(&self) -> bool {
+        let contract = &self.runtime.contract;
+        contract.merge != Merge::None || contract.shed.is_some()
     }
 
     pub(super) async fn run_plan(

@@ -1,17 +1,42 @@
-//! Work that has become useless: judged by the database's clock, when its turn comes.
+//! Work that is not handled when its turn comes: it has become useless, or it is shed. Judged by the
+//! database's clock.
 
 use onceward_core::dispatcher::{Fate, Work};
 use onceward_core::expiry::{EXPIRED, Expired, expired, handed_over, over_at};
-use onceward_core::store::{Begin, End, Settle, Store, StoreError};
+use onceward_core::shed::{Paused, shed, waited_ms};
+use onceward_core::store::{Begin, End, Pauses, Settle, Store, StoreError};
 use onceward_core::{Ending, Envelope, FailureRecord, Timestamp};
 
 use super::execute::{Executor, Stop, deferred_of, rejection_of};
 use super::tally::Draft;
 
+/// What a message's end is judged by, where one of a batch may have one.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// The database's time.
+    now: Option<Timestamp>,
+    /// When the subscription was paused, as far back as it matters.
+    pauses: Vec<Paused>,
+}
+
+/// Why a message is not handled at its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Over {
+    /// Its time was over then.
+    At(Timestamp),
+    /// Its turn came late.
+    Late {
+        /// After so long, in milliseconds.
+        waited_ms: u64,
+        /// It was to come within this, in milliseconds.
+        after_ms: u64,
+    },
+}
+
 impl<S: Store> Executor<S> {
     /// When a message is over, if it ever is and it was said what follows. One that somebody runs
     /// again, or released although it was over, is not.
-    pub(super) fn over_at(&self, work: &Work) -> Option<Timestamp> {
+    fn over_at(&self, work: &Work) -> Option<Timestamp> {
         let is_over = |failure: &FailureRecord| failure.code == EXPIRED;
         let is_let_through = work.is_released && work.failure.as_ref().is_some_and(is_over);
         let is_kept = self.runtime.contract.expired == Expired::Keep;
@@ -23,16 +48,55 @@ impl<S: Store> Executor<S> {
         over_at(row, useful_for_ms.copied())
     }
 
-    /// The database's time, where one of the messages has an end.
-    pub(super) async fn time_for(
-        &self,
-        tx: &mut S::Tx,
-        works: &[Work],
-    ) -> Result<Option<Timestamp>, StoreError> {
-        if works.iter().all(|work| self.over_at(work).is_none()) {
-            return Ok(None);
+    /// After how long a message is shed, if it ever is, in milliseconds. What was tried is not.
+    fn shed_after_ms(&self, work: &Work) -> Option<u64> {
+        let policy = self.runtime.contract.shed.as_ref()?;
+        let is_of_low_value = policy.types.contains(&work.row.envelope.message_type);
+        (is_of_low_value && work.is_untried()).then_some(policy.after_ms)
+    }
+
+    /// What the ends of some messages are judged by. Nothing is asked where none has one.
+    pub(super) async fn turn_of(&self, tx: &mut S::Tx, works: &[Work]) -> Result<Turn, StoreError> {
+        let has_end =
+            |work: &Work| self.over_at(work).is_some() || self.shed_after_ms(work).is_some();
+        if !works.iter().any(has_end) {
+            return Ok(Turn::default());
         }
-        self.store.time(tx).await.map(Some)
+        let now = self.store.time(tx).await?;
+        let late = works.iter().filter(|work| {
+            let waited_ms = waited_ms(work.row.recorded_at, now, &[]);
+            self.shed_after_ms(work)
+                .is_some_and(|after_ms| waited_ms > after_ms)
+        });
+        let pauses = match late.map(|work| work.row.recorded_at).min() {
+            None => Vec::new(),
+            Some(since) => {
+                let subscription = &self.runtime.contract.name;
+                let request = Pauses {
+                    subscription,
+                    since,
+                };
+                self.store.pauses(tx, request).await?
+            }
+        };
+        Ok(Turn {
+            now: Some(now),
+            pauses,
+        })
+    }
+
+    /// Why a message is not handled, if it is not.
+    pub(super) fn over(&self, work: &Work, turn: &Turn) -> Option<Over> {
+        let now = turn.now?;
+        if let Some(at) = self.over_at(work).filter(|at| now >= *at) {
+            return Some(Over::At(at));
+        }
+        let after_ms = self.shed_after_ms(work)?;
+        let waited_ms = waited_ms(work.row.recorded_at, now, &turn.pauses);
+        (waited_ms > after_ms).then_some(Over::Late {
+            waited_ms,
+            after_ms,
+        })
     }
 
     /// What becomes of a message that is over. Its version counts as dealt with only where it
@@ -40,23 +104,30 @@ impl<S: Store> Executor<S> {
     pub(super) fn expire(
         &self,
         work: &Work,
-        over_at: Timestamp,
+        over: Over,
         fits: bool,
         draft: &mut Draft,
         outgoing: &mut Vec<Envelope>,
     ) -> Fate {
-        let failure = expired(over_at);
-        if self.runtime.contract.expired == Expired::Quarantine {
+        let (ending, failure) = match over {
+            Over::At(at) => (Ending::Expired, expired(at)),
+            Over::Late {
+                waited_ms,
+                after_ms,
+            } => (Ending::Shed, shed(waited_ms, after_ms)),
+        };
+        let is_expired = ending == Ending::Expired;
+        if is_expired && self.runtime.contract.expired == Expired::Quarantine {
             draft.failures += 1;
             return self.case(work, EXPIRED, failure.record(), work.spent, draft);
         }
-        let mut entry = self.entry(work, Ending::Expired, Some(rejection_of(&failure)));
+        let mut entry = self.entry(work, ending, Some(rejection_of(&failure)));
         entry.aggregate = entry.aggregate.filter(|_| fits);
         draft.entries.push(entry);
         if work.is_stored {
             draft.clear.push(work.row.seq);
         }
-        if matches!(self.runtime.contract.expired, Expired::Fallback(_)) {
+        if is_expired && matches!(self.runtime.contract.expired, Expired::Fallback(_)) {
             outgoing.push(handed_over(&work.row));
         }
         Fate::Finished
@@ -65,9 +136,9 @@ impl<S: Store> Executor<S> {
     /// Ends a message by itself if it is over: before the other side is asked, or before it is
     /// claimed.
     pub(super) async fn end_if_over(&self, work: &Work, fits: bool) -> Result<Option<Fate>, Stop> {
-        let Some(over_at) = self.over_at(work) else {
+        if self.over_at(work).is_none() && self.shed_after_ms(work).is_none() {
             return Ok(None);
-        };
+        }
         let ending = async {
             let mut tx = self
                 .store
@@ -75,12 +146,13 @@ impl<S: Store> Executor<S> {
                     lease: Some(&self.lease),
                 })
                 .await?;
-            if self.store.time(&mut tx).await? < over_at {
+            let turn = self.turn_of(&mut tx, std::slice::from_ref(work)).await?;
+            let Some(over) = self.over(work, &turn) else {
                 self.store.end(tx, End::RollBack).await?;
                 return Ok(None);
-            }
+            };
             let (mut draft, mut outgoing) = (Draft::default(), Vec::new());
-            let fate = self.expire(work, over_at, fits, &mut draft, &mut outgoing);
+            let fate = self.expire(work, over, fits, &mut draft, &mut outgoing);
             // The same message appended twice is one: its rows differ in their time.
             let keys: Vec<_> = draft.entries.iter().map(|e| e.key.clone()).collect();
             let deferred = deferred_of(std::slice::from_ref(work));

@@ -7,19 +7,22 @@
 //! | `patience` | others that were away too are not dead |
 //! | `rereading` | what earlier owners left of a lane |
 //! | `runner` | drives one subscription's dispatcher |
-//! | `execute` | batches: pieces, failures |
+//! | `batch` | one batch: what is merged, the rest |
+//! | `execute` | its pieces, failures |
 //! | `suspects` | what may have killed the last owner |
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
 //! | `campaigns` | replay campaigns, step by step |
 //! | `upkeep` | retention, now and then |
 //! | `expiry` | work that has become useless |
+//! | `merge` | of messages that wait together, only the latest |
 //! | `held` | says when too much waits behind a key |
 //! | `versions` | whether a message's version may be applied |
 //! | `witness` | who sees user code being run, in tests |
 
 mod again;
 mod attempt;
+mod batch;
 mod campaigns;
 mod conflict;
 mod dependency;
@@ -27,6 +30,8 @@ mod execute;
 mod expiry;
 mod held;
 mod member;
+mod merge;
+mod notes;
 mod outside;
 mod patience;
 mod positions;
@@ -55,6 +60,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::subscription::{Handler, Subscription};
+use crate::throttle::{THROTTLE_EVERY_MS, Throttle};
 use runner::Runtime;
 use told_cases::ToldCases;
 
@@ -77,6 +83,9 @@ pub struct EngineOptions {
     /// How often it is looked whether more waits behind a key than its limits allow, in
     /// milliseconds. `None` leaves that to someone else.
     pub held_every_ms: Option<u64>,
+    /// How often what waits is looked at where message types refuse what cannot be done in time, in
+    /// milliseconds.
+    pub throttle_every_ms: u64,
     /// For people: what this process is.
     pub description: String,
 }
@@ -90,6 +99,7 @@ impl Default for EngineOptions {
             doze_max_ms: 220,
             retention: Some(Retention::default()),
             held_every_ms: Some(10_000),
+            throttle_every_ms: THROTTLE_EVERY_MS,
             description: format!("onceward process {}", std::process::id()),
         }
     }
@@ -237,6 +247,7 @@ impl<S: Store> EngineBuilder<S> {
             let runtime = register(&store, &contract, subscription).await?;
             runtimes.insert(runtime.contract.name.clone(), Arc::new(runtime));
         }
+        let throttle = Throttle::watch(store.clone(), &contract, options.throttle_every_ms);
         let (control, controlled) = watch::channel(Control::Run);
         let (report, state) = watch::channel(EngineState::default());
         let task = member::Fleet {
@@ -254,6 +265,7 @@ impl<S: Store> EngineBuilder<S> {
             store,
             control,
             state,
+            throttle,
             task: tokio::spawn(task.run()),
         })
     }
@@ -338,6 +350,7 @@ pub struct Running<S: Store> {
     store: S,
     control: watch::Sender<Control>,
     state: watch::Receiver<EngineState>,
+    throttle: Throttle,
     task: JoinHandle<()>,
 }
 
@@ -357,6 +370,12 @@ impl<S: Store> Running<S> {
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<EngineState> {
         self.state.clone()
+    }
+
+    /// Says whether new messages can still be finished in time, for producers in this process.
+    #[must_use]
+    pub fn throttle(&self) -> Throttle {
+        self.throttle.clone()
     }
 
     /// Waits until every subscription's lanes are owned by this engine.

@@ -80,7 +80,7 @@ impl<S: Store> Executor<S> {
     }
 
     /// Clears what is deferred of a message whose effect is there.
-    async fn finish(&self, work: &Work) -> Result<Fate, Stop> {
+    pub(super) async fn finish(&self, work: &Work) -> Result<Fate, Stop> {
         if work.is_stored {
             let settle = Settle {
                 clear: &[work.row.seq],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::contract::{OnPoison, SubscriptionContract};
-use onceward_core::dispatcher::{Command, Dispatcher, Event, Ruling};
+use onceward_core::dispatcher::{Command, Dispatcher, Event};
 use onceward_core::group::Grouping;
 use onceward_core::lane::slots_of;
 use onceward_core::sensitivity::Sensitivity;
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::again::{again, warn};
 use super::dependency::Dependency;
 use super::execute::Executor;
+pub(super) use super::notes::{Acted, Earlier, Note, Over, RunnerReport};
 use super::positions::save_positions;
 use super::reader::Reader;
 use super::rereading::{self, LookedUp};
@@ -67,58 +68,6 @@ struct LoadFrom {
 
 /// Windows of rows that may lie between a saved position and the last row read.
 const SPAN_WINDOWS: u64 = 4;
-
-/// What the fleet's task and the runner's own tasks tell it.
-pub(super) enum Note {
-    Taken(Vec<TakenLane>),
-    Release(Vec<u16>),
-    /// Operators acted.
-    Acted(Acted),
-    Drain,
-    Event(Box<Event>),
-    /// A page, and what was known when its read began.
-    Page(Box<Event>, Earlier),
-    LookedUp(Box<LookedUp>),
-    /// It cannot go on.
-    Over(Over),
-    /// Stop at once, whatever is under way.
-    Halt,
-}
-
-/// Why work under a lease is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
-    /// The lease was taken over.
-    Fenced,
-    /// The engine's own decision: to go on without knowing would be worse than to start anew.
-    Anew,
-    /// A bug in the engine: what ran may have been its cause, as when a process dies.
-    Panicked,
-}
-
-/// What operators made of a subscription, as the last survey has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Acted {
-    pub(super) revision: u64,
-    pub(super) ruling: Ruling,
-}
-
-/// What is known of earlier owners of the lanes: their work is left out of what is read.
-#[derive(Clone)]
-pub(super) struct Earlier {
-    cases_to: Option<Arc<Position>>,
-    is_rereading: bool,
-}
-
-/// What a runner tells the fleet's task.
-pub(super) enum RunnerReport {
-    /// Its lanes changed.
-    Lanes(String, Vec<u16>),
-    /// It cannot go on.
-    Over(Over),
-    /// All its lanes are handed back.
-    Drained,
-}
 
 /// One subscription at work under one lease.
 pub(super) struct Runner<S: Store> {

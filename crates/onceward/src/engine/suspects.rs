@@ -26,7 +26,7 @@ const GROUP_MAX: usize = 50;
 impl<S: Store> Executor<S> {
     /// Runs messages that may have killed a process.
     pub(super) async fn run_suspects(&self, works: &[Work], tally: &mut Tally) -> Result<(), Stop> {
-        let known = if self.has_ledger() {
+        let known = if self.has_ledger() || self.drops() {
             self.known(works).await?
         } else {
             BTreeSet::new()
@@ -140,7 +140,12 @@ impl<S: Store> Executor<S> {
         if blocked.holds(self.key_of(work), &work.row) {
             return Ok(());
         }
-        let result = if is_known {
+        let result = if is_known && !self.has_ledger() {
+            // It was given up, or refused: nothing looks for that on the usual way.
+            self.finish(work)
+                .await
+                .map(|fate| tally.fates[index] = fate)
+        } else if is_known {
             // The usual way finds it known and checks its payload: it may still become a case.
             self.run_single(works, index, tally).await
         } else {
@@ -167,7 +172,7 @@ impl<S: Store> Executor<S> {
         let handlers = &self.runtime.handlers;
         let is_its = |row: &&Arc<Row>| handlers.contains_key(&row.envelope.message_type);
         let own: Vec<&Arc<Row>> = rows.iter().filter(is_its).collect();
-        if !self.has_ledger() || own.is_empty() {
+        if !(self.has_ledger() || self.drops()) || own.is_empty() {
             return Ok(());
         }
         let identity = self.runtime.identity;

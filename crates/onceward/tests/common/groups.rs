@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -214,6 +214,63 @@ pub async fn all_groups_go_on_after_a_takeover<S: Store>(
     assert_eq!(times, BTreeMap::new(), "came twice after a clean end");
 }
 
+/// A process that is gone without a word: whoever comes after it delivers everything, each key in
+/// its order.
+pub async fn nothing_is_lost_when_an_owner_is_gone<S: Store>(
+    store: &S,
+    options: EngineOptions,
+    append: impl AsyncFn(&[Envelope]),
+) {
+    let types = ["thing.urgent", "thing.usual", "thing.idle"];
+    let work = |desk: &Desk| {
+        subscription(&types, desk).tenants(Tenants {
+            attribute: "tenant".to_owned(),
+            groups: 3,
+        })
+    };
+    let desk = Desk::new(1);
+    // Forty messages a key.
+    let kinds = [("low", types[2]), ("usual", types[1]), ("high", types[0])];
+    for n in 0..40 {
+        let of_key = |key: usize| {
+            let (kind, of) = kinds[key % 3];
+            let tenant = ["acme", "zulu"][key % 2];
+            message(
+                &format!("{kind}-{key}-{n:02}"),
+                &format!("k{key}"),
+                of,
+                Some(tenant),
+            )
+        };
+        append(&(0..30).map(of_key).collect::<Vec<_>>()).await;
+    }
+    let first = start(store, options.clone(), work(&desk)).await;
+    desk.until("high", 200).await;
+    drop(first);
+    let second = start(store, options, work(&desk)).await;
+    let all = || desk.delivered().into_iter().collect::<BTreeSet<_>>().len();
+    let mut news = desk.count.subscribe();
+    let waited = news.wait_for(|_| all() == 30 * 40);
+    assert!(
+        tokio::time::timeout(Duration::from_secs(120), waited)
+            .await
+            .is_ok()
+    );
+    second.shutdown(Duration::from_secs(10)).await;
+    // The first time that each came.
+    let mut seen = BTreeSet::new();
+    let mut by_key: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for id in desk.delivered() {
+        if let Some((key, n)) = id.rsplit_once('-').filter(|_| seen.insert(id.clone())) {
+            by_key.entry(key.to_owned()).or_default().push(n.to_owned());
+        }
+    }
+    assert!(
+        by_key.values().all(|numbers| numbers.is_sorted()),
+        "{by_key:?}"
+    );
+}
+
 /// All positions of the lanes, seen by whoever takes them next.
 async fn stands<S: Store>(store: &S) -> Vec<Position> {
     use onceward::core::store::{Join, Take};
@@ -277,6 +334,7 @@ pub async fn a_conflict_is_refused_and_the_key_goes_on<S: Store>(
     let query = BacklogQuery {
         subscription: "desk",
         count_max: 100,
+        before: None,
     };
     assert_eq!(store.backlog(query).await.unwrap().quarantined, 1);
     engine.shutdown(Duration::from_secs(10)).await;

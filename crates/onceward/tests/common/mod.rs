@@ -88,6 +88,7 @@ pub async fn idle<S: Store>(store: &S, subscription: &str) {
     let query = onceward::core::store::BacklogQuery {
         subscription,
         count_max: 10,
+        before: None,
     };
     until("the subscription is idle", || async {
         let backlog = store.backlog(query.clone()).await.unwrap();

@@ -64,6 +64,7 @@ pub async fn backlog(store: &MemoryStore, subscription: &str) -> Backlog {
     let query = BacklogQuery {
         subscription,
         count_max: 100_000,
+        before: None,
     };
     store.backlog(query).await.unwrap()
 }

@@ -97,6 +97,7 @@ async fn operate(store: &Postgres) {
             let query = BacklogQuery {
                 subscription: &subscription,
                 count_max: 1_000,
+                before: None,
             };
             store.backlog(query).await.unwrap();
         }

@@ -5,7 +5,7 @@ mod groups;
 
 use onceward::Envelope;
 
-use crate::place::{Place, calm};
+use crate::place::{Place, calm, hasty};
 
 #[tokio::test]
 async fn high_is_not_behind_low() {
@@ -33,6 +33,17 @@ async fn all_groups_go_on_after_a_takeover() {
     groups::all_groups_go_on_after_a_takeover(&place.store, calm(), async |m: &[Envelope]| {
         place.append(m).await
     })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_an_owner_is_gone() {
+    let place = Place::new().await;
+    groups::nothing_is_lost_when_an_owner_is_gone(
+        &place.store,
+        hasty(),
+        async |m: &[Envelope]| place.append(m).await,
+    )
     .await;
 }
 

@@ -19,6 +19,7 @@ mod worker;
 
 mod coalescing;
 mod crowd;
+mod dropping;
 mod ends;
 mod field_blocking;
 mod field_claims;

@@ -222,6 +222,7 @@ impl Place {
         let query = BacklogQuery {
             subscription,
             count_max: 100_000,
+            before: None,
         };
         self.store.backlog(query).await.unwrap()
     }

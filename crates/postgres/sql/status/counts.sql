@@ -1,4 +1,4 @@
-select s.lanes, s.types, s.rate_per_second, s.rate_burst,
+select s.lanes, s.types, s.terms, s.rate_per_second, s.rate_burst,
     onceward.micros(t.now) as now,
     count(*) filter (where d.kind = 'retry') as retry,
     count(*) filter (where d.kind = 'held') as held,
@@ -23,5 +23,5 @@ left join lateral (
     order by l.pause_id desc
     limit 1) p on true
 where s.subscription = $1::text
-group by s.subscription, s.lanes, s.types, s.rate_per_second, s.rate_burst, t.now,
+group by s.subscription, s.lanes, s.types, s.terms, s.rate_per_second, s.rate_burst, t.now,
     p.because, p.paused_at, p.until_at

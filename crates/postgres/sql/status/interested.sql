@@ -1,5 +1,5 @@
 -- Subscriptions that take a message, with what holds it up there.
-select s.subscription, l.lane, l.epoch, l.owner, l.position,
+select s.subscription, s.terms, l.lane, l.epoch, l.owner, l.position,
     d.kind, onceward.micros(d.due_at) as due_at, d.failures, d.deaths, d.waits, d.failure,
     greatest(0, floor(extract(epoch from t.now - d.first_deferred_at
         - onceward.paused_between(s.subscription, d.first_deferred_at, t.now)) * 1000))::bigint

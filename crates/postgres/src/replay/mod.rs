@@ -233,7 +233,7 @@ impl Ground {
 }
 
 /// JSON as it was kept, or the default where none was.
-fn parsed<T: Default + serde::de::DeserializeOwned>(
+pub(crate) fn parsed<T: Default + serde::de::DeserializeOwned>(
     text: Option<String>,
 ) -> Result<T, sqlx::Error> {
     let parsed = text.map(|text| serde_json::from_str(&text)).transpose();

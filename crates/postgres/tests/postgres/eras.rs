@@ -264,6 +264,7 @@ async fn a_copy_is_noticed_and_eras_follow_each_other() {
     let question = onceward_core::store::BacklogQuery {
         subscription: SUB,
         count_max: 10,
+        before: None,
     };
     let backlog = onceward_core::store::Status::backlog(&store, question)
         .await

@@ -157,6 +157,7 @@ async fn a_worker_needs_no_more_than_its_role() {
     let question = onceward_core::store::BacklogQuery {
         subscription: "ship",
         count_max: 10,
+        before: None,
     };
     store.backlog(question).await.unwrap();
     store.leave(&lease).await.unwrap();

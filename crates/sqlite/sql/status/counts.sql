@@ -1,5 +1,5 @@
 SELECT
-    s.lanes, s.types, s.not_before, s.rate_per_second, s.rate_burst,
+    s.lanes, s.types, s.not_before, s.terms, s.rate_per_second, s.rate_burst,
     t.now AS now_micros,
     (SELECT count(*) FROM onceward_case AS c WHERE c.subscription = s.subscription
         AND c.state IN ('open', 'acknowledged', 'corrected')) AS quarantined,

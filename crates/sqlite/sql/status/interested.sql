@@ -1,6 +1,6 @@
 -- Subscriptions that take a message: by type, and not recorded before their start.
 SELECT
-    s.subscription, s.lanes, d.kind, d.due_at, d.failures, d.deaths, d.waits, d.failure,
+    s.subscription, s.lanes, s.terms, d.kind, d.due_at, d.failures, d.deaths, d.waits, d.failure,
     max(0, t.now - d.first_at - coalesce((
         SELECT sum(max(0,
             min(coalesce(p.resumed_at, t.now), t.now) - max(p.paused_at, d.first_at)))

@@ -1,5 +1,5 @@
 SELECT
-    l.lane, l.position_seq, m.description AS owner,
+    l.lane, l.position_seq, l.position, m.description AS owner,
     m.member IS NOT NULL AND m.ended_at IS NULL
     AND abs(m.renewed_at - coalesce(?2, (SELECT micros FROM onceward_clock)))
         < m.lease_ms * 1000

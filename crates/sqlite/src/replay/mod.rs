@@ -232,7 +232,7 @@ impl Ground {
 }
 
 /// JSON as it was kept, or the default where none was.
-fn parsed<T: Default + DeserializeOwned>(
+pub(crate) fn parsed<T: Default + DeserializeOwned>(
     text: Option<&str>,
     action: &'static str,
 ) -> Result<T, StoreError> {

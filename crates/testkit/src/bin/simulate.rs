@@ -34,6 +34,7 @@ Changes to what a seed stands for:
                        handler, kill, retention, producer, absence, age,
                        operate, replay
   --versions WORD      messages carry versions; gaps \"pass\" or \"wait\"
+  --drops              messages are merged, or shed when their turn comes late
   --defect NAME        with something wrong on purpose
 ";
 
@@ -83,7 +84,7 @@ fn options() -> Result<Option<Options>, String> {
             "--worker" => options.is_worker = true,
             "--trace" => options.has_trace = true,
             "--shrink" => options.has_shrink = true,
-            "--single" => options.changes.push((name, String::new())),
+            "--single" | "--drops" => options.changes.push((name, String::new())),
             "--messages" | "--processes" | "--subscriptions" | "--faults" | "--versions"
             | "--defect" => {
                 let value = arguments.next();
@@ -108,6 +109,7 @@ fn setup(seed: u64, changes: &[(String, String)]) -> Result<Setup, String> {
     for (name, value) in changes {
         match name.as_str() {
             "--single" => setup.coalesce = false,
+            "--drops" => setup = setup.with_drops(),
             "--messages" => setup.messages = number(name, Some(value.clone()))?,
             "--processes" => setup.processes = number(name, Some(value.clone()))?,
             "--subscriptions" => setup.roles = list::<Role>(value)?,

@@ -141,6 +141,7 @@ impl<S: Store> Stage<S> {
                 doze_max_ms: 5,
                 retention: None,
                 held_every_ms: None,
+                throttle_every_ms: onceward::THROTTLE_EVERY_MS,
                 description: "a test's stage".to_owned(),
             });
         for subscription in &self.subscriptions {
@@ -196,6 +197,7 @@ impl<S: Store> Stage<S> {
             let query = BacklogQuery {
                 subscription: &name,
                 count_max: 1,
+                before: None,
             };
             let backlog = self.store.backlog(query).await?;
             if backlog.waiting > 0 || backlog.deferred.running > 0 {

@@ -28,6 +28,10 @@ pub enum End {
     Expired,
     /// A later one had been done, or took its place.
     Superseded,
+    /// A later message of its key that waited with it was handled in its place.
+    Merged,
+    /// It was given up because its turn came late.
+    Shed,
     /// It was handed on, at least once, or its subscription promises no more than that.
     Delivered,
     /// It is a case.
@@ -64,6 +68,8 @@ impl End {
                 Ending::Rejected => Self::Rejected,
                 Ending::Expired => Self::Expired,
                 Ending::Superseded => Self::Superseded,
+                Ending::Merged => Self::Merged,
+                Ending::Shed => Self::Shed,
             },
             MessageState::Delivered => Self::Delivered,
             MessageState::Quarantined { reason, .. } => Self::Quarantined {
@@ -86,7 +92,13 @@ impl End {
     /// How far from done: of several copies of a message the worst is told.
     const fn distance(&self) -> u8 {
         match self {
-            Self::Done | Self::Rejected | Self::Expired | Self::Superseded | Self::Delivered => 0,
+            Self::Done
+            | Self::Rejected
+            | Self::Expired
+            | Self::Superseded
+            | Self::Merged
+            | Self::Shed
+            | Self::Delivered => 0,
             Self::Quarantined { .. } | Self::Resolved { .. } => 1,
             Self::Deferred { .. } => 2,
             Self::Waiting => 3,
@@ -101,6 +113,8 @@ impl fmt::Display for End {
             Self::Rejected => write!(f, "rejected"),
             Self::Expired => write!(f, "expired"),
             Self::Superseded => write!(f, "superseded"),
+            Self::Merged => write!(f, "merged"),
+            Self::Shed => write!(f, "shed"),
             Self::Delivered => write!(f, "delivered"),
             Self::Quarantined { reason } => write!(f, "quarantined: {reason}"),
             Self::Resolved { how } => f.write_str(how),

@@ -85,11 +85,25 @@ pub enum Defect {
     VersionsNotAsked,
     /// Asked for keys beyond limits, it gives those within them too.
     HoldLimitsIgnored,
+    /// Where the groups of a lane stand is forgotten.
+    GroupsForgotten,
+    /// A lane passes for as far as the furthest of its groups.
+    FurthestGroupCounts,
+    /// What waits is counted from where all groups of a lane are done.
+    GroupsCountTogether,
+    /// A page of what was given up begins with the last of the page before.
+    DroppedPagesOverlap,
+    /// When a subscription was paused is not known.
+    PausesForgotten,
+    /// What was given up at any time counts as given up of late.
+    DropsCountForEver,
+    /// Asked what was there before a moment, it counts all that waits.
+    BeforeCountsAll,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 47] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -130,5 +144,12 @@ impl Defect {
         Self::LastRecordedVersion,
         Self::VersionsNotAsked,
         Self::HoldLimitsIgnored,
+        Self::GroupsForgotten,
+        Self::FurthestGroupCounts,
+        Self::GroupsCountTogether,
+        Self::DroppedPagesOverlap,
+        Self::PausesForgotten,
+        Self::DropsCountForEver,
+        Self::BeforeCountsAll,
     ];
 }

@@ -123,7 +123,7 @@ impl Lanes for MemoryStore {
             let is_owner = lane.owner.as_deref() == Some(request.lease.member.as_str());
             if is_owner && lane.epoch == released.epoch {
                 lane.owner = None;
-                lane.stand = released.stand.clone();
+                lane.stand = self.shared.kept(&released.stand);
                 state.listener.tell(now, || Change::Released {
                     member: request.lease.member.clone(),
                     subscription: request.subscription.to_owned(),

@@ -5,11 +5,27 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use onceward_core::store::{Log, Page, ReadPage, SavePosition, StoreError, StoreErrorKind};
-use onceward_core::{Position, Row, Snapshot};
+use onceward_core::{Position, Row, Snapshot, Stand};
 
 use super::journal::Change;
 use super::state::State;
-use super::{Defect, MemoryStore, Operation};
+use super::{Defect, MemoryStore, Operation, Shared};
+
+impl Shared {
+    /// What is kept of where a lane stands.
+    pub(super) fn kept(&self, stand: &Stand) -> Stand {
+        let mut kept = stand.clone();
+        if self.has(Defect::GroupsForgotten) {
+            kept.groups.clear();
+        }
+        if self.has(Defect::FurthestGroupCounts)
+            && let Some(furthest) = stand.groups.values().max_by_key(|p| p.after.xmax)
+        {
+            kept.position = furthest.clone();
+        }
+        kept
+    }
+}
 
 impl Log for MemoryStore {
     async fn read(&self, request: ReadPage<'_>) -> Result<Page, StoreError> {
@@ -68,7 +84,7 @@ impl Log for MemoryStore {
                 };
                 let is_owner = lane.owner.as_deref() == Some(request.member);
                 if (is_owner && lane.epoch == *epoch) || honours_all {
-                    lane.stand = span.stand.clone();
+                    lane.stand = self.shared.kept(&span.stand);
                     state.listener.tell(now, || Change::Saved {
                         member: request.member.to_owned(),
                         subscription: request.subscription.to_owned(),

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use onceward_core::group::Groups;
 use onceward_core::lane::lane_of;
 use onceward_core::store::{
-    Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, HeldQuery, LaneOwner,
-    LongHeld, MessageState, MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
+    Backlog, BacklogQuery, Case, CaseState, DeferralKind, DeferredCounts, DropCount,
+    DropCountQuery, Dropped, DroppedPlace, DroppedQuery, HeldQuery, LaneOwner, LongHeld,
+    MessageState, MessageStatus, OperationQuery, Status, StoreError, StoreErrorKind,
 };
-use onceward_core::{Identity, LedgerKey, Row, Timestamp};
+use onceward_core::{Ending, Identity, LedgerKey, Row, Timestamp};
 
 use super::state::{State, Subscription};
 use super::writes::LedgerPlace;
@@ -60,7 +62,10 @@ impl Status for MemoryStore {
             subscription: name.to_owned(),
             waiting: 0,
             waiting_is_lower_bound: false,
+            waiting_before: 0,
+            types: subscription.types.iter().cloned().collect(),
             oldest_waiting_at: None,
+            groups: Vec::new(),
             deferred: DeferredCounts::default(),
             oldest_deferred_at: None,
             due_since: None,
@@ -71,7 +76,14 @@ impl Status for MemoryStore {
             lanes: owners(&state, name, now),
             now,
         };
-        count_waiting(&state, subscription, query.count_max, &mut backlog);
+        let is_past = match self.shared.has(Defect::GroupsCountTogether) {
+            true => is_past,
+            false => is_past_in_group,
+        };
+        count_waiting(&state, subscription, &query, is_past, &mut backlog);
+        if self.shared.has(Defect::BeforeCountsAll) {
+            backlog.waiting_before = backlog.waiting;
+        }
         for ((of, _), deferred) in &state.tables.deferrals {
             if of == name {
                 count_deferred(&mut backlog, deferred.kind);
@@ -144,13 +156,81 @@ impl Status for MemoryStore {
         held.truncate(query.keys_max as usize);
         Ok(held)
     }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let state = self.shared.state();
+        let rows = dropped(&state, query.subscription);
+        let goes_by = |dropped: &Dropped| match self.shared.has(Defect::DroppedPagesOverlap) {
+            true => query.after.is_none_or(|after| dropped.place <= *after),
+            false => query.after.is_none_or(|after| dropped.place < *after),
+        };
+        let wanted = rows.filter(|dropped| query.endings.contains(&dropped.ending));
+        let rows = wanted.filter(goes_by).collect();
+        Ok(Dropped::latest(rows, query.rows_max))
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        self.enter(Operation::Status).await?;
+        let now = self.shared.clock.now();
+        let state = self.shared.state();
+        let counts = Ending::DROPPED.map(|ending| {
+            let within = |ms: i64| {
+                let rows = dropped(&state, query.subscription);
+                let is_young = |at: Timestamp| {
+                    now.millis_since(at) < ms || self.shared.has(Defect::DropsCountForEver)
+                };
+                let its = rows.filter(|dropped| {
+                    dropped.ending == ending && is_young(dropped.place.finished_at)
+                });
+                (its.count() as u64).min(query.count_max)
+            };
+            DropCount {
+                ending,
+                last_hour: within(3_600_000),
+                last_day: within(86_400_000),
+            }
+        });
+        Ok(counts.into())
+    }
 }
 
-/// Whether a subscription's position is past a row.
+/// What policies gave up in a subscription, in no order.
+fn dropped<'s>(state: &'s State, subscription: &'s str) -> impl Iterator<Item = Dropped> + 's {
+    let rows = state.tables.ledger.iter();
+    let rows = rows.filter(move |(place, recorded)| {
+        place.subscription == subscription && Ending::DROPPED.contains(&recorded.entry.ending)
+    });
+    rows.map(|(_, recorded)| {
+        let key = &recorded.entry.key;
+        let place = DroppedPlace {
+            finished_at: recorded.at,
+            source: key.source.clone(),
+            message_type: key.message_type.clone(),
+            identity: key.identity.clone(),
+            generation: key.generation,
+        };
+        let entry = &recorded.entry;
+        Dropped::of(entry.ending, place, entry.result.as_deref())
+    })
+}
+
+/// Whether a subscription's position is past a row, whatever its groups will be.
 pub(super) fn is_past(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
     let number = lane_of(row.slot, subscription.lanes);
     let lane = state.lanes.get(&(name.to_owned(), number));
     lane.is_some_and(|lane| lane.stand.position.is_past(row.xid, row.seq))
+}
+
+/// Whether the position of the row's own group is.
+fn is_past_in_group(state: &State, name: &str, subscription: &Subscription, row: &Row) -> bool {
+    let number = lane_of(row.slot, subscription.lanes);
+    let lane = state.lanes.get(&(name.to_owned(), number));
+    lane.is_some_and(|lane| {
+        let (of, attributes) = (&row.envelope.message_type, &row.envelope.attributes);
+        let position = subscription.terms.position_of(&lane.stand, of, attributes);
+        position.is_past(row.xid, row.seq)
+    })
 }
 
 fn stand(
@@ -184,11 +264,11 @@ fn stand(
         tables.ledger.get(&place)
     });
     if let Some(recorded) = recorded {
-        return MessageState::Finished {
-            ending: recorded.entry.ending,
-            finished_at: recorded.at,
-            result: recorded.entry.result.as_deref().map(str::to_owned),
-        };
+        return MessageState::finished(
+            recorded.entry.ending,
+            recorded.at,
+            recorded.entry.result.as_deref().map(str::to_owned),
+        );
     }
     if let Some(case) = case.filter(|case| case.standing.state != CaseState::Replayed) {
         return MessageState::Resolved {
@@ -196,7 +276,7 @@ fn stand(
             resolution: case.standing.state,
         };
     }
-    if is_past(state, name, subscription, row) {
+    if is_past_in_group(state, name, subscription, row) {
         MessageState::Delivered
     } else {
         MessageState::Pending
@@ -220,14 +300,21 @@ fn owners(state: &State, name: &str, now: Timestamp) -> Vec<LaneOwner> {
         .collect()
 }
 
+type IsPast = fn(&State, &str, &Subscription, &Row) -> bool;
+
 fn count_waiting(
     state: &State,
     subscription: &Subscription,
-    count_max: u64,
+    query: &BacklogQuery<'_>,
+    is_past: IsPast,
     backlog: &mut Backlog,
 ) {
     let name = backlog.subscription.clone();
     let tables = &state.tables;
+    let groups = subscription.terms.grouping.as_ref().map(Groups::new);
+    if let Some(groups) = &groups {
+        backlog.divide(groups);
+    }
     for row in tables.log.values() {
         let is_wanted = subscription.types.contains(&row.envelope.message_type)
             && subscription
@@ -241,13 +328,14 @@ fn count_waiting(
         if !is_wanted || is_off || is_past(state, &name, subscription, row) {
             continue;
         }
-        if backlog.waiting == count_max {
+        if backlog.waiting == query.count_max {
             backlog.waiting_is_lower_bound = true;
             return;
         }
-        backlog.waiting += 1;
-        let oldest = backlog.oldest_waiting_at.unwrap_or(row.recorded_at);
-        backlog.oldest_waiting_at = Some(oldest.min(row.recorded_at));
+        let is_before = |before: Timestamp| row.recorded_at <= before;
+        backlog.waiting_before += u64::from(query.before.is_some_and(is_before));
+        let group = groups.as_ref().and_then(|groups| groups.of(row));
+        backlog.waits(group, 1, Some(row.recorded_at));
     }
 }
 

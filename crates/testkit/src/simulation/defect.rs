@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use onceward_core::store::*;
-use onceward_core::{LedgerEntry, LedgerKey, Position};
+use onceward_core::{Ending, LedgerEntry, LedgerKey, Position, Timestamp};
 
 use super::store::{SimStore, SimTx, commit_unknown};
 use super::world::lock;
@@ -42,6 +42,14 @@ pub enum Defect {
     ForgetsVersions,
     /// What a message over a gap waits for is not found among what is deferred.
     ForgetsEarlier,
+    /// What is merged is left out of the ledger.
+    MergesUnrecorded,
+    /// What is merged names itself as what took its place.
+    MergesIntoItself,
+    /// What was merged is not known any more.
+    ForgetsMerged,
+    /// The time by which lateness is judged is ahead.
+    ShedsEarly,
     /// Messages are retried for as long as it takes.
     AgeUnlimited,
     /// Messages are given up before their time.
@@ -69,6 +77,10 @@ impl Defect {
             Self::DropsBuffer,
             Self::ForgetsVersions,
             Self::ForgetsEarlier,
+            Self::MergesUnrecorded,
+            Self::MergesIntoItself,
+            Self::ForgetsMerged,
+            Self::ShedsEarly,
             Self::AgeUnlimited,
             Self::AgeCutShort,
             Self::OutageCounts,
@@ -166,6 +178,12 @@ impl SimStore {
     }
 
     pub(super) fn forget_known(&self, request: &Known<'_>, found: &mut Found) {
+        if self.is(Defect::ForgetsMerged) {
+            let is_merged = |entry: &LedgerEntry| entry.ending == Ending::Merged;
+            for entry in &mut found.entries {
+                *entry = entry.take().filter(|entry| !is_merged(entry));
+            }
+        }
         if !self.is(Defect::RerunsOutsideLedger) {
             return;
         }
@@ -214,7 +232,33 @@ impl SimStore {
                 ledger_rows: settled.ledger_rows + left_out,
             });
         }
-        self.inner.settle(tx.memory(), request).await
+        let is_merged = |entry: &LedgerEntry| entry.ending == Ending::Merged;
+        let mut ledger = request.ledger.to_vec();
+        if self.is(Defect::MergesUnrecorded) {
+            ledger.retain(|entry| !is_merged(entry));
+        }
+        if self.is(Defect::MergesIntoItself) {
+            for entry in ledger.iter_mut().filter(|entry| is_merged(entry)) {
+                let itself = serde_json::json!({ "merged_into": entry.key.identity });
+                entry.result = Some(itself.to_string().into());
+            }
+        }
+        let left_out = (request.ledger.len() - ledger.len()) as u64;
+        let request = Settle {
+            ledger: &ledger,
+            ..request
+        };
+        let settled = self.inner.settle(tx.memory(), request).await?;
+        Ok(Settled {
+            ledger_rows: settled.ledger_rows + left_out,
+        })
+    }
+
+    pub(super) fn ahead(&self, time: Timestamp) -> Timestamp {
+        match self.is(Defect::ShedsEarly) {
+            true => time.plus_millis(60_000),
+            false => time,
+        }
     }
 
     /// Ends a transaction whose answer is lost: what the engine hears.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Call, Class, Context, Deliver, Delivery, Failure, Identity, Probe, RetryPolicy, Semantics,
-    Start, Subscription,
+    Call, Class, Context, Deliver, Delivery, Failure, Identity, Merge, Probe, RetryPolicy,
+    Semantics, Start, Subscription,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,20 @@ pub(super) fn subscription(
     let subscription = match setup.has(Fault::Outage) {
         true => subscription.breaker(setup.breaker()),
         false => subscription,
+    };
+    let subscription = match setup.merges(role) {
+        true => subscription.merge(Merge::Latest),
+        false => subscription,
+    };
+    let subscription = match setup.sheds_after_ms(role) {
+        Some(after_ms) => {
+            let message_type = match role {
+                Role::Track => "order.shipped",
+                _ => "order.placed",
+            };
+            subscription.shed([message_type], after_ms)
+        }
+        None => subscription,
     };
     match setup.holds_key(role) {
         true => subscription.on_poison(onceward::OnPoison::HoldKey),

@@ -338,6 +338,7 @@ impl Machine {
             let query = BacklogQuery {
                 subscription: role.name(),
                 count_max: u64::MAX,
+                before: None,
             };
             let backlog = self.shop.runtime.block_on(self.store.backlog(query));
             let backlog = backlog.expect("nothing is planned to fail");
@@ -435,6 +436,7 @@ async fn serve(store: SimStore, process: Arc<Process>) {
                 // The machine tidies up, when the run says so.
                 retention: None,
                 held_every_ms: None,
+                throttle_every_ms: onceward::THROTTLE_EVERY_MS,
             });
         for role in &setup.roles {
             engine = engine.subscribe(subscription(&setup, *role, &process));

@@ -269,6 +269,10 @@ pub struct Setup {
     pub loose_order: bool,
     /// Whether messages carry versions that are checked, and what follows a gap.
     pub versions: Option<Gaps>,
+    /// Whether only the latest of what waits together is handled, where keys keep their order.
+    pub merge: bool,
+    /// After how long messages are shed, in milliseconds.
+    pub shed_after_ms: Option<u64>,
     /// Into how many groups tenants fall, where subscriptions tell them apart.
     pub tenants: Option<u8>,
     /// Faults happen until then.
@@ -352,6 +356,8 @@ impl Setup {
             },
             loose_order: rng.u32(..4) == 0,
             versions: None,
+            merge: false,
+            shed_after_ms: None,
             tenants: (tenants.u32(..8) < 3).then(|| tenants.u8(1..6)),
             calm_at_ms,
             producing_ms: calm_at_ms * rng.u64(50..95) / 100,
@@ -377,7 +383,39 @@ impl Setup {
         ];
         self.faults.retain(|fault| !others.contains(fault));
         self.loose_order = false;
+        // Nor is anything given up: deaths count, and what waits for a case waits for ever.
+        self.retry.attempts_max = 1_000;
         self
+    }
+
+    /// The same with messages that are given up: merged where they wait together, shed where their
+    /// turn comes late. Few keys, and messages that come at once, so that they do. What a campaign
+    /// sends out again is another run of what was given up: it is left out.
+    #[must_use]
+    pub fn with_drops(mut self) -> Self {
+        let mut rng = Rng::with_seed(self.seed ^ 0xd409_0000);
+        self.merge = rng.u32(..4) > 0;
+        self.shed_after_ms = (rng.bool() || !self.merge).then(|| rng.u64(100..4_000));
+        self.keys = rng.u32(1..4);
+        self.roles.retain(|role| *role != Role::Pay);
+        if self.roles.is_empty() {
+            self.roles = vec![Role::Ship, Role::Carrier, Role::Mail];
+        }
+        self.faults.retain(|fault| *fault != Fault::Replay);
+        self
+    }
+
+    /// Whether a subscription handles only the latest of what waits together. Commands are none of
+    /// it.
+    #[must_use]
+    pub fn merges(&self, role: Role) -> bool {
+        self.merge && role != Role::Pay && self.order(role) == Order::Key
+    }
+
+    /// After how long a subscription sheds its messages, in milliseconds.
+    #[must_use]
+    pub fn sheds_after_ms(&self, role: Role) -> Option<u64> {
+        self.shed_after_ms.filter(|_| role != Role::Pay)
     }
 
     /// Whose messages a subscription tells apart.
@@ -533,6 +571,9 @@ impl fmt::Display for Setup {
             None => {}
             Some(Gaps::Pass) => write!(f, " --versions pass")?,
             Some(Gaps::Wait) => write!(f, " --versions wait")?,
+        }
+        if self.merge || self.shed_after_ms.is_some() {
+            write!(f, " --drops")?;
         }
         if let Some(defect) = self.defect {
             write!(f, " --defect {}", defect.name())?;

@@ -289,7 +289,18 @@ impl Time for SimStore {
         self.before("time").await?;
         let time = self.inner.time(tx.memory()).await?;
         self.after("time").await?;
-        Ok(time)
+        Ok(self.ahead(time))
+    }
+
+    async fn pauses(
+        &self,
+        tx: &mut SimTx,
+        request: Pauses<'_>,
+    ) -> Result<Vec<onceward_core::shed::Paused>, StoreError> {
+        self.before("pauses").await?;
+        let pauses = self.inner.pauses(tx.memory(), request).await?;
+        self.after("pauses").await?;
+        Ok(pauses)
     }
 }
 
@@ -488,6 +499,15 @@ impl Status for SimStore {
 
     async fn longest_held(&self, query: HeldQuery<'_>) -> Result<Vec<LongHeld>, StoreError> {
         self.through("longest_held", self.inner.longest_held(query))
+            .await
+    }
+
+    async fn dropped(&self, query: DroppedQuery<'_>) -> Result<Vec<Dropped>, StoreError> {
+        self.through("dropped", self.inner.dropped(query)).await
+    }
+
+    async fn drop_counts(&self, query: DropCountQuery<'_>) -> Result<Vec<DropCount>, StoreError> {
+        self.through("drop_counts", self.inner.drop_counts(query))
             .await
     }
 }

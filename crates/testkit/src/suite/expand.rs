@@ -86,6 +86,12 @@ macro_rules! store_suite_cases {
                 subscriptions_share_no_lane
                 two_that_take_at_once_do_not_both_get_it
             }
+            groups {
+                groups_are_handed_on_where_each_stood
+                what_any_group_needs_stays
+                a_message_stands_with_its_group
+                the_backlog_counts_by_group
+            }
             takeover {
                 the_new_owner_goes_on_at_the_saved_position
                 the_old_owner_is_fenced
@@ -207,6 +213,12 @@ macro_rules! store_suite_cases {
                 subscriptions_are_listed_in_order
                 a_new_era_refuses_old_positions
                 the_store_answers
+            }
+            dropped {
+                what_was_given_up_is_listed_from_the_latest_on
+                what_was_given_up_of_late_is_counted
+                pauses_are_told_as_far_back_as_they_matter
+                the_backlog_counts_apart_what_was_there_before
             }
             versions {
                 the_highest_version_is_the_last_one

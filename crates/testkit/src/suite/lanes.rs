@@ -119,6 +119,7 @@ pub async fn a_lease_from_before_the_clock_was_set_back_has_run_out<F: Fixture>(
     let backlog = store.backlog(BacklogQuery {
         subscription: SUB,
         count_max: 1,
+        before: None,
     });
     let owner = backlog.await?.lanes.into_iter().find(|lane| lane.lane == 0);
     assert!(!owner.ok_or("lane 0 is not seen")?.is_live);

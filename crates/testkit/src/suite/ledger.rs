@@ -297,7 +297,7 @@ async fn two_at_once<F: Fixture>(
 /// The handler's own, and those that the engine gives.
 pub async fn every_ending_comes_back<F: Fixture>(fixture: &F) -> CaseResult {
     let store = fixture.store();
-    let rows = append_rows(store, &messages(1, 4)).await?;
+    let rows = append_rows(store, &messages(1, Ending::ALL.len() as u32)).await?;
     for identity in [Identity::Message, Identity::Operation] {
         let entries: Vec<LedgerEntry> = rows
             .iter()

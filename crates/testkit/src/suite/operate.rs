@@ -398,6 +398,7 @@ pub async fn giving_up_lets_the_key_go<F: Fixture>(fixture: &F) -> CaseResult {
     let query = onceward_core::store::BacklogQuery {
         subscription: SUB,
         count_max: 10,
+        before: None,
     };
     let backlog = store.backlog(query).await?;
     assert_eq!((backlog.quarantined, backlog.waiting), (1, 0));

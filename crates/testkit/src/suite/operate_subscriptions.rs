@@ -71,6 +71,7 @@ pub async fn what_waits_for_a_person_is_due_again<F: Fixture>(fixture: &F) -> Ca
     let backlog = BacklogQuery {
         subscription: "billing",
         count_max: 10,
+        before: None,
     };
     assert_eq!(store.backlog(backlog).await?.deferred.operator, 1);
     assert_eq!(store.resume_deferred(resume(None)).await?, 0);
@@ -118,6 +119,7 @@ pub async fn a_pause_is_seen_and_ends<F: Fixture>(fixture: &F) -> CaseResult {
     let query = BacklogQuery {
         subscription: SUB,
         count_max: 1,
+        before: None,
     };
     let backlog = second.backlog(query.clone()).await?;
     let paused_at = backlog.paused_at.ok_or("the backlog says nothing")?;

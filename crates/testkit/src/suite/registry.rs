@@ -62,6 +62,7 @@ pub async fn a_new_name_takes_everything_along<F: Fixture>(fixture: &F) -> CaseR
     let query = onceward_core::store::BacklogQuery {
         subscription: "shipping",
         count_max: 10,
+        before: None,
     };
     let backlog = second.backlog(query).await?;
     assert_eq!((backlog.deferred.retry, backlog.quarantined), (1, 1));

@@ -171,6 +171,7 @@ async fn counts<S: Store>(store: &S, subscription: &str) -> Result<(u64, u64), S
     let query = onceward_core::store::BacklogQuery {
         subscription,
         count_max: 100,
+        before: None,
     };
     let backlog = store.backlog(query).await?;
     Ok((backlog.deferred.retry, backlog.quarantined))

@@ -208,6 +208,7 @@ async fn backlog<S: Store>(
         .backlog(BacklogQuery {
             subscription: SUB,
             count_max,
+            before: None,
         })
         .await
 }

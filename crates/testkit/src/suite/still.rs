@@ -59,6 +59,7 @@ async fn backlog<S: Store>(store: &S) -> Result<Backlog, StoreError> {
     let query = BacklogQuery {
         subscription: SUB,
         count_max: 100,
+        before: None,
     };
     store.backlog(query).await
 }

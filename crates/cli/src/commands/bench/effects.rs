@@ -197,6 +197,7 @@ async fn waits<S: Status>(store: &S) -> Result<bool, Error> {
     let query = BacklogQuery {
         subscription: "bench",
         count_max: 1,
+        before: None,
     };
     let backlog = store.backlog(query).await;
     let backlog = backlog

@@ -78,7 +78,7 @@ fn waiting(number: u32) -> [Order; 2] {
         operation: format!("{order}-{is_first}"),
         address: "1 Long Acre".to_owned(),
         fails: is_first && number % 2 == 1,
-        waits: is_first && number % 2 == 0,
+        waits: is_first && number.is_multiple_of(2),
     })
 }
 
@@ -113,6 +113,7 @@ async fn backlog<S: Status>(store: &S) -> Result<Backlog, Error> {
     let query = BacklogQuery {
         subscription: "bench",
         count_max: 1,
+        before: None,
     };
     let found = store.backlog(query).await;
     found.map_err(|e| Error::new(Code::StoreFailed, "cannot ask the store").with_source(e))

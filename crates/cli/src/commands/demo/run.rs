@@ -298,6 +298,7 @@ impl<S: ShopBooks> Run<'_, S> {
             let query = BacklogQuery {
                 subscription,
                 count_max: 1,
+                before: None,
             };
             let backlog = self.opened.check(self.opened.store.backlog(query).await)?;
             let deferred = backlog.deferred;

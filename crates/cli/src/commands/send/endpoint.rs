@@ -24,6 +24,9 @@ const KEY_REUSED: onceward_console::Code = onceward_console::Code::KeyReused;
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Longest wait that an endpoint may ask for.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
 /// The endpoint.
 pub(super) struct Endpoint {
     client: Client,
@@ -97,13 +100,17 @@ impl Endpoint {
             let is_replayed = response.headers().contains_key("idempotency-replayed");
             return Ok(Attempt::Ended(Taken::All { is_replayed }));
         }
+        let after = response.headers().get("retry-after");
+        let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let after = after.map(|seconds: u64| Duration::from_secs(seconds).min(WAIT_MAX));
         let problem = response.json::<Problem>().await.unwrap_or_default();
-        self.refused(status, problem, events.len())
+        self.refused(status, after, problem, events.len())
     }
 
     fn refused(
         &self,
         status: StatusCode,
+        after: Option<Duration>,
         problem: Problem,
         count: usize,
     ) -> Result<Attempt, Error> {
@@ -115,10 +122,11 @@ impl Endpoint {
         let said = format!("answered {status}: {words}");
         match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                Ok(Attempt::Later(self.failed(&said)))
+                let error = self.failed(&said);
+                Ok(Attempt::Later { error, after })
             }
             // A key that another request works on right now.
-            StatusCode::CONFLICT => Ok(Attempt::Later(self.failed(&said))),
+            StatusCode::CONFLICT => Ok(Attempt::soon(self.failed(&said))),
             StatusCode::PAYLOAD_TOO_LARGE if count > 1 => Ok(Attempt::Ended(Taken::Split)),
             StatusCode::BAD_REQUEST
             | StatusCode::PAYLOAD_TOO_LARGE

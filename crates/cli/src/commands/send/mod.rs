@@ -217,7 +217,8 @@ async fn send_batch(
     summary: &mut Summary,
 ) -> Result<(), Error> {
     while !batch.events.is_empty() {
-        match sink.take(&batch.events).await? {
+        let say = |text: &str| progress.aside(|| output.say(text));
+        match sink.take(&batch.events, say).await? {
             Taken::All { is_replayed } => {
                 let count = batch.events.len() as u64;
                 summary.accepted += count;

@@ -8,7 +8,7 @@ use onceward_core::Envelope;
 use onceward_core::store::StoreErrorKind;
 
 use super::endpoint::Endpoint;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::store::{Store, Target, with_store};
 use crate::store_url;
 
@@ -83,7 +83,11 @@ impl Sink {
     }
 
     /// Sends events, all or none.
-    pub(super) async fn take(&self, events: &[Envelope]) -> Result<Taken, Error> {
+    pub(super) async fn take(
+        &self,
+        events: &[Envelope],
+        say: impl Fn(&str),
+    ) -> Result<Taken, Error> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -93,8 +97,20 @@ impl Sink {
             };
             match taken {
                 Attempt::Ended(taken) => return Ok(taken),
-                Attempt::Later(error) if tries >= TRIES_MAX => return Err(error),
-                Attempt::Later(_) => tokio::time::sleep(PAUSE).await,
+                Attempt::Later { error, .. } if tries >= TRIES_MAX => return Err(error),
+                Attempt::Later { after: None, .. } => tokio::time::sleep(PAUSE).await,
+                Attempt::Later {
+                    error,
+                    after: Some(after),
+                } => {
+                    say(&format!(
+                        "{error}; waiting for {}",
+                        humantime::format_duration(after)
+                    ));
+                    // A little longer by chance: others were told the same.
+                    let chance = after.mul_f64(fastrand::f64() / 4.0);
+                    tokio::time::sleep(after + chance).await;
+                }
             }
         }
     }
@@ -110,7 +126,18 @@ impl Sink {
 pub(super) enum Attempt {
     Ended(Taken),
     /// The same again may succeed; otherwise this is why not.
-    Later(Error),
+    Later {
+        error: Error,
+        /// When, where that was said.
+        after: Option<Duration>,
+    },
+}
+
+impl Attempt {
+    /// The same again soon.
+    pub(super) const fn soon(error: Error) -> Self {
+        Self::Later { error, after: None }
+    }
 }
 
 async fn into_store(gate: &dyn Gate, url: &str, events: &[Envelope]) -> Result<Attempt, Error> {
@@ -130,7 +157,14 @@ async fn into_store(gate: &dyn Gate, url: &str, events: &[Envelope]) -> Result<A
         })),
         Ok(Outcome::Refused { refusal, index }) => Ok(match refusal {
             Refusal::Mismatch => without(index, mismatch()),
-            Refusal::InFlight => Attempt::Later(in_flight(url)),
+            Refusal::InFlight => Attempt::soon(in_flight(url)),
+            Refusal::Throttled { retry_after_ms } => {
+                let message = "the work would not be done in time";
+                Attempt::Later {
+                    error: Error::new(Code::StoreFailed, message),
+                    after: Some(Duration::from_millis(retry_after_ms)),
+                }
+            }
         }),
         Err(GateError::Event(fault)) => {
             let pointer = fault.place.pointer().map(str::to_owned);
@@ -138,7 +172,7 @@ async fn into_store(gate: &dyn Gate, url: &str, events: &[Envelope]) -> Result<A
             Ok(without(fault.index, Refused { pointer, message }))
         }
         Err(GateError::Store(error)) => match error.kind() {
-            StoreErrorKind::Conflict => Ok(Attempt::Later(Error::store(url, &error))),
+            StoreErrorKind::Conflict => Ok(Attempt::soon(Error::store(url, &error))),
             StoreErrorKind::Refused => {
                 let message = format!("the store refuses it: {error}");
                 let pointer = None;
@@ -162,5 +196,5 @@ fn in_flight(url: &str) -> Error {
         "another process is sending the same events into {}, and does not end",
         store_url::redact(url)
     );
-    Error::new(crate::error::Code::StoreFailed, message)
+    Error::new(Code::StoreFailed, message)
 }

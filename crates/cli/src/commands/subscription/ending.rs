@@ -57,6 +57,7 @@ pub(super) async fn remove<S: Status + Cases + Operate + Registry>(
     let query = BacklogQuery {
         subscription: name,
         count_max: 100_000,
+        before: None,
     };
     let backlog = opened.check(opened.store.backlog(query).await)?;
     let counts = backlog.deferred;

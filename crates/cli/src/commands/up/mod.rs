@@ -122,12 +122,11 @@ async fn daemon<S: Store>(
     let listener = serve::listen(config, &access).await?;
     let stopping = Arc::new(AtomicBool::new(false));
     let engine = start_engine(opened, config, args, subscriptions).await?;
-    let state = engine.watch();
     let router = serve::router(
         config,
         access,
         opened.store.clone(),
-        state,
+        &engine,
         Arc::clone(&stopping),
     );
     let closing = CancellationToken::new();

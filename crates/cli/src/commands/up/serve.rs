@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use onceward::{EngineState, Outbox};
+use onceward::{EngineState, Outbox, Running};
 use onceward_console::{Access, Console, Payloads, StoreDesk, StoreGate, check_exposure};
 use onceward_core::Payload;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::Store;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, PayloadRules};
@@ -53,14 +52,16 @@ pub(super) fn router<S: Store>(
     config: &Config,
     access: Access,
     store: S,
-    state: watch::Receiver<EngineState>,
+    engine: &Running<S>,
     stopping: Arc<AtomicBool>,
 ) -> Router {
+    let (state, throttle) = (engine.watch(), engine.throttle());
     let outbox = Outbox::new(store.clone());
     let desk = StoreDesk(store.clone());
     let gate = StoreGate::new(store)
         .engine(move || pulse(&state.borrow(), stopping.load(Ordering::SeqCst)))
-        .doorbell(move || outbox.ring());
+        .doorbell(move || outbox.ring())
+        .throttle(move |message_type| Some(throttle.check(message_type).err()?.retry_after_ms));
     let own = config.http.listen.ip();
     let own = if own.is_ipv6() {
         format!("[{own}]")

@@ -31,7 +31,7 @@ fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
     let deferral = facts.deferrals.get(&place);
     let recorded = facts.done.get(&(role, identity(role, &message.row)));
     let is_waiting = deferral.is_some_and(|deferral| {
-        role == Role::Mail || deferral.is_replayed || is_copy(facts, role, seq, message)
+        role == Role::Mail || deferral.is_replayed || facts.is_copy(role, seq, &message.row)
     });
     let end = match (case, recorded, facts.delivered.get(&place), deferral) {
         (Some(case), ..) => case.reason.clone(),
@@ -40,6 +40,7 @@ fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
         _ if is_waiting && is_held(facts, role, seq, message) => "held".to_owned(),
         (_, Some(Ending::Done), ..) | (_, _, Some(Outcome::Done), _) => "done".to_owned(),
         (_, Some(Ending::Superseded), ..) => "superseded".to_owned(),
+        (_, Some(ending), ..) if Ending::DROPPED.contains(ending) => ending.as_str().to_owned(),
         (_, Some(Ending::Rejected), ..) | (_, _, Some(Outcome::Rejected), _) => {
             "rejected".to_owned()
         }
@@ -58,16 +59,6 @@ fn end_of(facts: &Facts, role: Role, seq: u64, message: &Message) -> EndState {
         failures: spent.failures,
         deaths: spent.deaths,
     }
-}
-
-/// Whether another message has the same identity.
-fn is_copy(facts: &Facts, role: Role, seq: u64, message: &Message) -> bool {
-    let of = identity(role, &message.row);
-    facts.messages.iter().any(|(other, message)| {
-        *other != seq
-            && facts.takes(role, &message.row.envelope.message_type)
-            && identity(role, &message.row) == of
-    })
 }
 
 /// Whether something before it keeps its key.
@@ -134,7 +125,7 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
     };
     let of = identity(role, &message.row);
     let state = end_of(facts, role, seq, message);
-    let is_copied = is_copy(facts, role, seq, message);
+    let is_copied = facts.is_copy(role, seq, &message.row);
     let has_case = facts.has_case(role, seq);
     let has_record = facts.done.contains_key(&(role, of.clone()));
     let is_twofold = has_case && has_record && role != Role::Notice && !is_copied;
@@ -146,6 +137,9 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
         return wrong("finished and still deferred".to_owned());
     }
     let has_effect = facts.effects.contains_key(&(role, of));
+    if has_effect && facts.dropped(role, &message.row).is_some() {
+        return wrong("given up with an effect".to_owned());
+    }
     let is_local = !matches!(role, Role::Mail | Role::Notice);
     if state.end == "done" && is_local && !has_effect {
         return wrong("done without an effect".to_owned());
@@ -209,6 +203,13 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
     };
     if state.end == "superseded" && has_later_version(facts, role, message) {
         ends.push("superseded");
+    }
+    // Whether they may was seen when they were.
+    if facts.setup.merges(role) {
+        ends.push("merged");
+    }
+    if facts.setup.sheds_after_ms(role).is_some() {
+        ends.push("shed");
     }
     let has_died = facts.deaths.contains_key(&(role, state.seq));
     if has_died {

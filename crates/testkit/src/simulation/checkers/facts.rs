@@ -200,11 +200,27 @@ impl Facts {
         };
         self.has_case(role, seq)
             || match role {
-                Role::Mail => self.is_delivered(seq),
+                Role::Mail => self.is_delivered(seq) || self.dropped(role, &message.row).is_some(),
                 _ => self
                     .done
                     .contains_key(&(role, identity(role, &message.row))),
             }
+    }
+
+    /// How a message was given up, if it was.
+    pub(super) fn dropped(&self, role: Role, row: &Row) -> Option<Ending> {
+        let ending = self.done.get(&(role, identity(role, row))).copied();
+        ending.filter(|ending| Ending::DROPPED.contains(ending))
+    }
+
+    /// Whether another message has the same identity.
+    pub(super) fn is_copy(&self, role: Role, seq: u64, row: &Row) -> bool {
+        let of = identity(role, row);
+        self.takes(role, &row.envelope.message_type)
+            && self
+                .messages
+                .iter()
+                .any(|(other, message)| *other != seq && identity(role, &message.row) == of)
     }
 
     /// Whether a message ended with a case.

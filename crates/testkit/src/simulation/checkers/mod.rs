@@ -14,9 +14,11 @@
 //! | `retention` | nothing is removed that is still needed |
 //! | `outage` | that nobody was there burns no attempt and ends no message |
 //! | `outside` | no call outside without a probe after an end that nobody knows |
+//! | `dropped` | what is given up may be: merged into a later one of its key that is not over, or late; and it does not run any more |
 //! | `final-state` | every message ends in one state, the one that its handler's conduct calls for |
 //! | `liveness` | everything is finished within a bound once faults stop |
 
+mod dropped;
 mod ends;
 mod facts;
 mod order;
@@ -80,6 +82,7 @@ impl Checks {
         for step in steps {
             let found = rules::before(&self.facts, step)
                 .and_then(|()| order::before(&self.facts, step))
+                .and_then(|()| dropped::before(&self.facts, step))
                 .and_then(|()| self.outside.see(&self.facts, step))
                 .and_then(|()| self.outage.see(&self.facts, step));
             self.facts.learn(step);

@@ -48,7 +48,7 @@ fn commit(facts: &Facts, writes: &[Written]) -> Found {
             recorded.insert((role, identity_of_entry(entry)));
         }
     }
-    let mut settled: BTreeSet<(Role, u64)> = superseded(facts, writes);
+    let mut settled: BTreeSet<(Role, u64)> = ended_without(facts, writes);
     let mut applied = BTreeSet::new();
     for written in writes {
         if let Written::Quarantined {
@@ -146,8 +146,9 @@ fn in_order(facts: &Facts, effect: Effect, settled: &BTreeSet<(Role, u64)>) -> F
     Ok(())
 }
 
-/// Messages that end in these writes because a later version had been applied.
-fn superseded(facts: &Facts, writes: &[Written]) -> BTreeSet<(Role, u64)> {
+/// Messages that end in these writes without an effect: a later version had been applied, or a
+/// policy gave them up.
+fn ended_without(facts: &Facts, writes: &[Written]) -> BTreeSet<(Role, u64)> {
     let mut ended = BTreeSet::new();
     for written in writes {
         let Written::Recorded {
@@ -159,7 +160,7 @@ fn superseded(facts: &Facts, writes: &[Written]) -> BTreeSet<(Role, u64)> {
             continue;
         };
         if let Some(role) = role(subscription)
-            && entry.ending == Ending::Superseded
+            && (entry.ending == Ending::Superseded || Ending::DROPPED.contains(&entry.ending))
         {
             let of = identity_of_entry(entry);
             let same = facts.messages.iter().filter(|(_, message)| {

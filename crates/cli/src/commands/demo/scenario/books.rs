@@ -165,6 +165,13 @@ impl Judged {
         });
     }
 
+    /// Adds what did not come about while the scenario was played, if anything.
+    pub(super) fn miss(&mut self, missed: Vec<String>) {
+        for text in missed {
+            self.claim("everything came about in time", false, text);
+        }
+    }
+
     /// Adds a claim that a number is as it was to be.
     pub(super) fn claim_count(&mut self, claim: impl Into<String>, found: usize, wanted: usize) {
         let is_met = found == wanted;
@@ -229,6 +236,16 @@ pub(super) mod tests {
         let judged = compare(3, &[good("tracking", &scans())]);
         assert!(judged.is_good(), "{judged:?}");
         assert_eq!(judged.accepted, 3);
+    }
+
+    #[test]
+    fn what_did_not_come_about_is_no_good() {
+        let mut judged = compare(3, &[good("tracking", &scans())]);
+        judged.miss(Vec::new());
+        assert!(judged.is_good(), "{judged:?}");
+        judged.miss(vec!["not within 40 s: it ends".to_owned()]);
+        assert_eq!(unmet(&judged), ["everything came about in time"]);
+        assert!(!judged.is_good());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::books::{Effect, Judged, Side, compare};
 use super::depot::{Depot, HOOK, Scan};
-use super::receiver::{Behaviour, Request, Taken};
+use super::receiver::{Behaviour, Outcome, Request};
 use super::stage::{GHENT, Stage};
 use crate::error::{Code, Error};
 
@@ -123,8 +123,8 @@ pub(super) async fn play<S: Depot>(stage: &Stage<'_, S>) -> Result<Judged, Error
 /// the order of the record.
 fn moments(requests: &[Request], is_one: impl Fn(&str) -> bool) -> Vec<u64> {
     let first_ms = requests.iter().map(|request| request.at_ms).min();
-    let moment = |request: &Request| match &request.taken {
-        Taken::Taken { parcel } if is_one(parcel) => Some(request.at_ms - first_ms?),
+    let moment = |request: &Request| match &request.outcome {
+        Outcome::Taken { parcel } if is_one(parcel) => Some(request.at_ms - first_ms?),
         _ => None,
     };
     requests.iter().filter_map(moment).collect()
@@ -190,7 +190,7 @@ mod tests {
             id: scan.scan.clone(),
             at_ms: n as u64,
             under_way: 1,
-            taken: Taken::Taken {
+            outcome: Outcome::Taken {
                 parcel: scan.parcel.clone(),
             },
         });
@@ -220,7 +220,7 @@ mod tests {
             judge(&records()).claims
         );
         let hot_first = |r: &mut Records| {
-            r.side.effects.sort_by_key(|effect| is_healthy(effect));
+            r.side.effects.sort_by_key(is_healthy);
             r.requests.sort_by_key(|r| r.id.starts_with("parcel-"));
             for (n, request) in r.requests.iter_mut().enumerate() {
                 request.at_ms = n as u64;

@@ -101,8 +101,10 @@ pub(super) async fn play<S: Depot>(
         Scenario::Hotkey => hotkey::play(&stage).await,
         Scenario::Replay => replay::play(&stage).await,
     };
+    let mut judged = judged?;
+    judged.miss(stage.missed());
     Ok(Played {
-        judged: judged?,
+        judged,
         scenario,
         seconds: started.elapsed().as_secs_f64(),
         seed,

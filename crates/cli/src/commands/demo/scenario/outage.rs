@@ -2,7 +2,7 @@
 
 use super::books::{Judged, Side, compare};
 use super::depot::{Depot, HOOK, HOOK_AT_ONCE, Scan};
-use super::receiver::{Behaviour, Request, Taken};
+use super::receiver::{Behaviour, Outcome, Request};
 use super::stage::{GHENT, Stage};
 use crate::commands::demo::parts::Part;
 use crate::error::{Code, Error};
@@ -129,7 +129,7 @@ fn turns<S: Depot>(stage: &Stage<'_, S>, depot: &Part) -> (usize, usize) {
 fn turned_away(requests: &[Request]) -> impl Iterator<Item = &Request> {
     requests
         .iter()
-        .filter(|request| matches!(request.taken, Taken::Refused { .. }))
+        .filter(|request| matches!(request.outcome, Outcome::Refused { .. }))
 }
 
 fn judge(records: &Records) -> Judged {
@@ -160,7 +160,7 @@ fn judge(records: &Records) -> Judged {
         probes.len() >= PROBES && alone == probes.len(),
         format!("{alone} of {} were alone", probes.len()),
     );
-    let was_busy = |request: &Request| matches!(request.taken, Taken::Refused { .. });
+    let was_busy = |request: &Request| matches!(request.outcome, Outcome::Refused { .. });
     let last_busy = records.requests.iter().rposition(was_busy);
     let after = last_busy.map_or(&[][..], |at| &records.requests[at + 1..]);
     let first = after.first().map_or(0, |request| request.under_way);
@@ -184,13 +184,13 @@ mod tests {
             id: id.to_owned(),
             at_ms: 0,
             under_way,
-            taken: match status {
-                Some(status) => Taken::Refused {
+            outcome: match status {
+                Some(status) => Outcome::Refused {
                     status,
                     until_ms: None,
                     retry_after: None,
                 },
-                None => Taken::Taken {
+                None => Outcome::Taken {
                     parcel: "parcel-1".to_owned(),
                 },
             },

@@ -300,14 +300,14 @@ mod tests {
             r.before
                 .get_mut(TRACKING)
                 .unwrap()
-                .retain(|e| e.1 != "parcel-7-3")
+                .retain(|e| e.1 != "parcel-7-3");
         };
         assert_eq!(faults(harmed), 1);
         let held = |r: &mut Records| {
             r.before
                 .get_mut(TRACKING)
                 .unwrap()
-                .retain(|e| e.1 != "killing-3")
+                .retain(|e| e.1 != "killing-3");
         };
         assert_eq!(faults(held), 1);
         let early = ("killing".to_owned(), "killing-3".to_owned());

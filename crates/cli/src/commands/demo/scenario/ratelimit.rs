@@ -5,7 +5,7 @@ use onceward_core::store::MessageState;
 
 use super::books::{Judged, Side, compare};
 use super::depot::{Depot, HOOK, HOOK_AT_ONCE, Scan};
-use super::receiver::{Behaviour, Quota, Request, Taken};
+use super::receiver::{Behaviour, Outcome, Quota, Request};
 use super::stage::{GHENT, Stage};
 use crate::error::{Code, Error};
 
@@ -108,11 +108,11 @@ struct Window {
 fn windows(requests: &[Request]) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     for request in requests {
-        let Taken::Refused {
+        let Outcome::Refused {
             until_ms: Some(until_ms),
             retry_after: Some(retry_after),
             ..
-        } = &request.taken
+        } = &request.outcome
         else {
             continue;
         };
@@ -174,13 +174,13 @@ mod tests {
             id: format!("at {at_ms}"),
             at_ms,
             under_way: 1,
-            taken: match window {
-                Some((until_ms, retry_after)) => Taken::Refused {
+            outcome: match window {
+                Some((until_ms, retry_after)) => Outcome::Refused {
                     status: 429,
                     until_ms: Some(until_ms),
                     retry_after: Some(retry_after.to_owned()),
                 },
-                None => Taken::Taken {
+                None => Outcome::Taken {
                     parcel: "parcel-1".to_owned(),
                 },
             },

@@ -65,7 +65,7 @@ impl Behaviour {
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
-pub(super) enum Taken {
+pub(super) enum Outcome {
     /// New, and recorded.
     Taken {
         /// The parcel.
@@ -97,7 +97,7 @@ pub(super) struct Request {
     pub(super) under_way: u32,
     /// What became of it.
     #[serde(flatten)]
-    pub(super) taken: Taken,
+    pub(super) outcome: Outcome,
 }
 
 /// Reads a receiver's record.
@@ -164,7 +164,7 @@ pub(in crate::commands::demo) async fn run_receiver(args: ReceiverArgs) -> Resul
     let known = read_requests(&args.record)?;
     let known = known
         .into_iter()
-        .filter(|request| matches!(request.taken, Taken::Taken { .. }))
+        .filter(|request| matches!(request.outcome, Outcome::Taken { .. }))
         .map(|request| request.id);
     let opened = OpenOptions::new()
         .create(true)
@@ -218,18 +218,18 @@ async fn take(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: B
     let at_ms = now_ms();
     tokio::time::sleep(Duration::from_millis(behaviour.answer_after_ms)).await;
     let mut state = receiver.lock();
-    let taken = state.judge(&behaviour, id, &scan, at_ms);
-    let answer = answer(&taken);
+    let outcome = state.judge(&behaviour, id, &scan, at_ms);
+    let answer = answer(&outcome);
     let request = Request {
         id: id.to_owned(),
         at_ms,
         under_way,
-        taken,
+        outcome,
     };
-    state.taken += u64::from(matches!(request.taken, Taken::Taken { .. }));
-    let times = match request.taken {
-        Taken::Taken { .. } if behaviour.loses && state.taken % 3 == 0 => 0,
-        Taken::Taken { .. } if behaviour.doubles => 2,
+    state.taken += u64::from(matches!(request.outcome, Outcome::Taken { .. }));
+    let times = match request.outcome {
+        Outcome::Taken { .. } if behaviour.loses && state.taken.is_multiple_of(3) => 0,
+        Outcome::Taken { .. } if behaviour.doubles => 2,
         _ => 1,
     };
     let written = state.write(&request, times);
@@ -247,8 +247,8 @@ impl Receiver {
 }
 
 impl Ledger {
-    fn judge(&mut self, behaviour: &Behaviour, id: &str, scan: &Scan, at_ms: u64) -> Taken {
-        let refused = |status| Taken::Refused {
+    fn judge(&mut self, behaviour: &Behaviour, id: &str, scan: &Scan, at_ms: u64) -> Outcome {
+        let refused = |status| Outcome::Refused {
             status,
             until_ms: None,
             retry_after: None,
@@ -262,17 +262,17 @@ impl Ledger {
         if let Some(quota) = behaviour.quota
             && let Some((until_ms, retry_after)) = self.window.ask(quota, at_ms)
         {
-            return Taken::Refused {
+            return Outcome::Refused {
                 status: 429,
                 until_ms: Some(until_ms),
                 retry_after: Some(retry_after),
             };
         }
         match self.known.insert(id.to_owned()) {
-            true => Taken::Taken {
+            true => Outcome::Taken {
                 parcel: scan.parcel.clone(),
             },
-            false => Taken::Repeated,
+            false => Outcome::Repeated,
         }
     }
 
@@ -310,11 +310,11 @@ impl Window {
     }
 }
 
-fn answer(taken: &Taken) -> Response {
-    match taken {
-        Taken::Taken { .. } => StatusCode::NO_CONTENT.into_response(),
-        Taken::Repeated => StatusCode::CONFLICT.into_response(),
-        Taken::Refused {
+fn answer(outcome: &Outcome) -> Response {
+    match outcome {
+        Outcome::Taken { .. } => StatusCode::NO_CONTENT.into_response(),
+        Outcome::Repeated => StatusCode::CONFLICT.into_response(),
+        Outcome::Refused {
             status,
             retry_after,
             ..
@@ -359,7 +359,7 @@ mod tests {
             id: "p-1".to_owned(),
             at_ms: 5,
             under_way: 1,
-            taken: Taken::Taken {
+            outcome: Outcome::Taken {
                 parcel: "p".to_owned(),
             },
         };

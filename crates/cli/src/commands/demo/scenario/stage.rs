@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use onceward::{Outbox, envelope_of};
@@ -35,6 +36,7 @@ const RENEW_MS: u32 = 300;
 const LOOK: Duration = Duration::from_millis(20);
 /// How long anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE_AFTER_A_MISS: Duration = Duration::from_secs(2);
 /// Lines of a command's output that are shown.
 const SHOWN_LINES: usize = 6;
 /// A place at which nothing is ever wrong, unless the run is broken on purpose.
@@ -53,6 +55,7 @@ pub(super) struct Stage<'a, S> {
     scenario: Scenario,
     output: Output,
     around: Surroundings,
+    missed: Mutex<Vec<String>>,
 }
 
 fn failed<E>(text: impl Into<String>) -> impl FnOnce(E) -> Error
@@ -89,6 +92,7 @@ impl<'a, S: Depot> Stage<'a, S> {
                 store_url: place.url.clone(),
                 folder: place.folder.clone(),
             },
+            missed: Mutex::default(),
         };
         match broken {
             Some(Broken::Losing) => set_fault(opened.store, GHENT, Some(Fault::Lose)).await?,
@@ -203,26 +207,44 @@ impl<'a, S: Depot> Stage<'a, S> {
         for line in out.lines().filter(is_text).take(SHOWN_LINES) {
             self.tell(&format!("    {}", line.trim_end()));
         }
-        if ran.status.success() {
-            return Ok(());
+        if !ran.status.success() {
+            let said = String::from_utf8_lossy(&ran.stderr);
+            let first = said.lines().next().unwrap_or_default();
+            self.miss(format!("{shown} ended with {}: {first}", ran.status));
         }
-        let said = String::from_utf8_lossy(&ran.stderr);
-        let text = format!("{shown} ended with {}: {}", ran.status, said.trim());
-        Err(Error::new(Code::Demo, text))
+        Ok(())
     }
 
-    /// Waits until something has come about.
+    /// Something did not come about. The scenario goes on, so that its verdict can say what else
+    /// does not hold.
+    fn miss(&self, text: String) {
+        self.tell(&format!("  {text}"));
+        let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.push(text);
+    }
+
+    /// What did not come about.
+    pub(super) fn missed(&self) -> Vec<String> {
+        let missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        missed.clone()
+    }
+
+    /// Waits until something has come about, for a while. Where something else did not come about
+    /// before, hardly at all.
     pub(super) async fn until(
         &self,
         what: &str,
         mut has: impl AsyncFnMut() -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        let give_up = Instant::now() + PATIENCE;
+        let patience = match self.missed().is_empty() {
+            true => PATIENCE,
+            false => PATIENCE_AFTER_A_MISS,
+        };
+        let give_up = Instant::now() + patience;
         while !has().await? {
             if Instant::now() > give_up {
-                let seconds = PATIENCE.as_secs();
-                let text = format!("not within {seconds} s: {what}");
-                return Err(Error::new(Code::Demo, text));
+                self.miss(format!("not within {} s: {what}", patience.as_secs()));
+                return Ok(());
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -255,6 +277,7 @@ impl<'a, S: Depot> Stage<'a, S> {
         let query = BacklogQuery {
             subscription,
             count_max: 10_000,
+            before: None,
         };
         self.opened.check(self.opened.store.backlog(query).await)
     }
@@ -298,8 +321,8 @@ impl<'a, S: Depot> Stage<'a, S> {
     /// What the receiver has, in its order.
     pub(super) fn received(&self) -> Result<Vec<Effect>, Error> {
         let requests = self.requests()?.into_iter();
-        let effect = |request: Request| match request.taken {
-            super::receiver::Taken::Taken { parcel } => Some((parcel, request.id)),
+        let effect = |request: Request| match request.outcome {
+            super::receiver::Outcome::Taken { parcel } => Some((parcel, request.id)),
             _ => None,
         };
         Ok(requests.filter_map(effect).collect())
