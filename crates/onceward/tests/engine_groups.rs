@@ -4,7 +4,7 @@
 
 mod common;
 #[path = "common/groups.rs"]
-mod groups;
+mod promised;
 
 use common::{options, sqlite};
 use onceward::sqlite::Sqlite;
@@ -21,8 +21,8 @@ async fn append(store: &Sqlite, envelopes: &[Envelope]) {
 #[tokio::test]
 async fn high_is_not_behind_low() {
     let (_folder, store) = sqlite().await;
-    groups::high_is_not_behind_low(&store, options(), async |m: &[Envelope]| {
-        append(&store, m).await
+    promised::high_is_not_behind_low(&store, options(), async |m: &[Envelope]| {
+        append(&store, m).await;
     })
     .await;
 }
@@ -30,10 +30,12 @@ async fn high_is_not_behind_low() {
 #[tokio::test]
 async fn a_quiet_tenant_is_not_behind_a_noisy_one() {
     let (_folder, store) = sqlite().await;
-    groups::a_quiet_tenant_is_not_behind_a_noisy_one(
+    promised::a_quiet_tenant_is_not_behind_a_noisy_one(
         &store,
         options(),
-        async |m: &[Envelope]| append(&store, m).await,
+        async |m: &[Envelope]| {
+            append(&store, m).await;
+        },
     )
     .await;
 }
@@ -41,8 +43,8 @@ async fn a_quiet_tenant_is_not_behind_a_noisy_one() {
 #[tokio::test]
 async fn all_groups_go_on_after_a_takeover() {
     let (_folder, store) = sqlite().await;
-    groups::all_groups_go_on_after_a_takeover(&store, options(), async |m: &[Envelope]| {
-        append(&store, m).await
+    promised::all_groups_go_on_after_a_takeover(&store, options(), async |m: &[Envelope]| {
+        append(&store, m).await;
     })
     .await;
 }
@@ -50,8 +52,8 @@ async fn all_groups_go_on_after_a_takeover() {
 #[tokio::test]
 async fn nothing_is_lost_when_an_owner_is_gone() {
     let (_folder, store) = sqlite().await;
-    groups::nothing_is_lost_when_an_owner_is_gone(&store, options(), async |m: &[Envelope]| {
-        append(&store, m).await
+    promised::nothing_is_lost_when_an_owner_is_gone(&store, options(), async |m: &[Envelope]| {
+        append(&store, m).await;
     })
     .await;
 }
@@ -59,10 +61,12 @@ async fn nothing_is_lost_when_an_owner_is_gone() {
 #[tokio::test]
 async fn a_conflict_is_refused_and_the_key_goes_on() {
     let (_folder, store) = sqlite().await;
-    groups::a_conflict_is_refused_and_the_key_goes_on(
+    promised::a_conflict_is_refused_and_the_key_goes_on(
         &store,
         options(),
-        async |m: &[Envelope]| append(&store, m).await,
+        async |m: &[Envelope]| {
+            append(&store, m).await;
+        },
     )
     .await;
 }

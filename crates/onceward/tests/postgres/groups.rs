@@ -1,7 +1,7 @@
 //! Priorities and tenants on PostgreSQL.
 
 #[path = "../common/groups.rs"]
-mod groups;
+mod promised;
 
 use onceward::Envelope;
 
@@ -10,8 +10,8 @@ use crate::place::{Place, calm, hasty};
 #[tokio::test]
 async fn high_is_not_behind_low() {
     let place = Place::new().await;
-    groups::high_is_not_behind_low(&place.store, calm(), async |m: &[Envelope]| {
-        place.append(m).await
+    promised::high_is_not_behind_low(&place.store, calm(), async |m: &[Envelope]| {
+        place.append(m).await;
     })
     .await;
 }
@@ -19,10 +19,12 @@ async fn high_is_not_behind_low() {
 #[tokio::test]
 async fn a_quiet_tenant_is_not_behind_a_noisy_one() {
     let place = Place::new().await;
-    groups::a_quiet_tenant_is_not_behind_a_noisy_one(
+    promised::a_quiet_tenant_is_not_behind_a_noisy_one(
         &place.store,
         calm(),
-        async |m: &[Envelope]| place.append(m).await,
+        async |m: &[Envelope]| {
+            place.append(m).await;
+        },
     )
     .await;
 }
@@ -30,8 +32,8 @@ async fn a_quiet_tenant_is_not_behind_a_noisy_one() {
 #[tokio::test]
 async fn all_groups_go_on_after_a_takeover() {
     let place = Place::new().await;
-    groups::all_groups_go_on_after_a_takeover(&place.store, calm(), async |m: &[Envelope]| {
-        place.append(m).await
+    promised::all_groups_go_on_after_a_takeover(&place.store, calm(), async |m: &[Envelope]| {
+        place.append(m).await;
     })
     .await;
 }
@@ -39,10 +41,12 @@ async fn all_groups_go_on_after_a_takeover() {
 #[tokio::test]
 async fn nothing_is_lost_when_an_owner_is_gone() {
     let place = Place::new().await;
-    groups::nothing_is_lost_when_an_owner_is_gone(
+    promised::nothing_is_lost_when_an_owner_is_gone(
         &place.store,
         hasty(),
-        async |m: &[Envelope]| place.append(m).await,
+        async |m: &[Envelope]| {
+            place.append(m).await;
+        },
     )
     .await;
 }
@@ -50,10 +54,12 @@ async fn nothing_is_lost_when_an_owner_is_gone() {
 #[tokio::test]
 async fn a_conflict_is_refused_and_the_key_goes_on() {
     let place = Place::new().await;
-    groups::a_conflict_is_refused_and_the_key_goes_on(
+    promised::a_conflict_is_refused_and_the_key_goes_on(
         &place.store,
         calm(),
-        async |m: &[Envelope]| place.append(m).await,
+        async |m: &[Envelope]| {
+            place.append(m).await;
+        },
     )
     .await;
 }
