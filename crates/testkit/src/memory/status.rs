@@ -63,7 +63,7 @@ impl Status for MemoryStore {
             waiting: 0,
             waiting_is_lower_bound: false,
             waiting_before: 0,
-            types: subscription.types.iter().cloned().collect(),
+            types: subscription.types.clone(),
             oldest_waiting_at: None,
             groups: Vec::new(),
             deferred: DeferredCounts::default(),
