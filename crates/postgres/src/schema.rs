@@ -29,7 +29,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("order", include_str!("../migrations/0006_order.sql")),
     ("cases", include_str!("../migrations/0007_cases.sql")),
     ("still", include_str!("../migrations/0008_still.sql")),
-    ("dropped", include_str!("../migrations/0010_dropped.sql")),
+    ("dropped", include_str!("../migrations/0009_dropped.sql")),
 ];
 
 const KNOWN: u32 = MIGRATIONS.len() as u32;

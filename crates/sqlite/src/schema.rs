@@ -52,7 +52,7 @@ const MIGRATIONS: [(&str, &str); 7] = [
     ("order", include_str!("../migrations/0004_order.sql")),
     ("cases", include_str!("../migrations/0005_cases.sql")),
     ("still", include_str!("../migrations/0006_still.sql")),
-    ("dropped", include_str!("../migrations/0008_dropped.sql")),
+    ("dropped", include_str!("../migrations/0007_dropped.sql")),
 ];
 
 const PING_WAIT: Duration = Duration::from_secs(5);
