@@ -98,15 +98,14 @@ fn tried(facts: &Facts, role: Role, message: &Message) -> Found {
     }
 }
 
-/// Only what has waited for long enough; pauses do not count.
+/// Only what has waited for long enough; operators' pauses do not count.
 fn shed(facts: &Facts, step: &Step, role: Role, message: &Message) -> Found {
     let Some(after_ms) = facts.setup.sheds_after_ms(role) else {
         return wrong(role, message, "is shed, which nobody asked for");
     };
     tried(facts, role, message)?;
     let recorded_at = message.row.recorded_at;
-    let waited_ms =
-        step.now.millis_since(recorded_at) - facts.paused_ms(role, recorded_at, step.now);
+    let waited_ms = step.now.millis_since(recorded_at) - facts.held_ms(role, recorded_at, step.now);
     let after_ms = i64::try_from(after_ms).unwrap_or(i64::MAX);
     // Between the judgement and the commit a clock may be set back.
     let is_late = waited_ms > after_ms || facts.setup.has(Fault::Clock);

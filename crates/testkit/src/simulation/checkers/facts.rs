@@ -95,6 +95,8 @@ pub(super) struct Facts {
     pub(super) loaded_ages: BTreeMap<(Role, u64), u64>,
     /// Subscription, from, and to if it is over.
     pauses: Vec<(Role, Timestamp, Option<Timestamp>)>,
+    /// Those of them that operators made.
+    held: Vec<(Role, Timestamp, Option<Timestamp>)>,
 }
 
 /// What identifies an effect of a row.
@@ -133,6 +135,21 @@ fn is_past(position: &Position, row: &Row) -> bool {
         || inside.is_some_and(|within| row.seq <= within.seq && sees(&within.until, row.xid))
 }
 
+/// How much of some pauses of a subscription lies between two moments, in milliseconds.
+fn overlap_ms(
+    pauses: &[(Role, Timestamp, Option<Timestamp>)],
+    role: Role,
+    from: Timestamp,
+    to: Timestamp,
+) -> i64 {
+    let its = pauses.iter().filter(|pause| pause.0 == role);
+    let overlaps = its.map(|(_, paused, resumed)| {
+        let end = resumed.map_or(to, |resumed| resumed.min(to));
+        end.millis_since((*paused).max(from)).max(0)
+    });
+    overlaps.sum()
+}
+
 /// One effect in a commit: which message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effect {
@@ -158,6 +175,7 @@ impl Facts {
             deaths: BTreeMap::new(),
             loaded_ages: BTreeMap::new(),
             pauses: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -244,12 +262,12 @@ impl Facts {
 
     /// How long a subscription was paused between two moments, in milliseconds.
     pub(super) fn paused_ms(&self, role: Role, from: Timestamp, to: Timestamp) -> i64 {
-        let its = self.pauses.iter().filter(|pause| pause.0 == role);
-        let overlaps = its.map(|(_, paused, resumed)| {
-            let end = resumed.map_or(to, |resumed| resumed.min(to));
-            end.millis_since((*paused).max(from)).max(0)
-        });
-        overlaps.sum()
+        overlap_ms(&self.pauses, role, from, to)
+    }
+
+    /// The same of operators' pauses alone.
+    pub(super) fn held_ms(&self, role: Role, from: Timestamp, to: Timestamp) -> i64 {
+        overlap_ms(&self.held, role, from, to)
     }
 
     fn is_delivered(&self, seq: u64) -> bool {
@@ -442,6 +460,11 @@ impl Facts {
         let Some(role) = role(subscription) else {
             return;
         };
+        match self.held.iter_mut().rfind(|pause| pause.0 == role) {
+            Some(open) if !*is_paused => open.2 = Some(now),
+            _ if *is_paused => self.held.push((role, now, None)),
+            _ => {}
+        }
         let mut its = self.pauses.iter_mut().filter(|pause| pause.0 == role);
         if *is_paused {
             // One that would have ended by itself ends here.
