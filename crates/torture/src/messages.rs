@@ -139,6 +139,8 @@ pub struct Promise {
     pub trace: Trace,
     /// Whether a case holds its key.
     pub holds_key: bool,
+    /// Whether the latest of a key takes the place of those that wait with it.
+    pub merges: bool,
     /// Attempts before a case.
     pub attempts: u32,
     /// Lanes that its work is shared in.
@@ -152,6 +154,7 @@ const fn promise(name: &'static str, unit: Unit, trace: Trace) -> Promise {
         unit,
         trace,
         holds_key: false,
+        merges: false,
         attempts: ATTEMPTS,
         lanes: 4,
     }
@@ -175,6 +178,11 @@ pub const CARRIED: Promise = promise("carried", Unit::Operation, Trace::Booking)
 pub const HANDED: Promise = promise("handed", Unit::Message, Trace::Handed);
 /// Handed on at most once.
 pub const CLAIMED: Promise = promise("claimed", Unit::Message, Trace::Claimed);
+/// Of messages of a key that wait together, the latest.
+pub const LATEST: Promise = Promise {
+    merges: true,
+    ..promise("latest", Unit::Message, Trace::Row)
+};
 /// What effects append.
 pub const FOLLOWED: Promise = Promise {
     message_type: Followed::TYPE,
@@ -188,6 +196,6 @@ pub const DEADLY: Promise = Promise {
 };
 
 /// All subscriptions.
-pub const PROMISES: [Promise; 8] = [
-    EFFECTS, BATCHES, HELD, CARRIED, HANDED, CLAIMED, FOLLOWED, DEADLY,
+pub const PROMISES: [Promise; 9] = [
+    EFFECTS, BATCHES, HELD, CARRIED, HANDED, CLAIMED, LATEST, FOLLOWED, DEADLY,
 ];

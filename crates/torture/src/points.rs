@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 /// The engine's failure points; a test compares them with its source.
-pub const POINTS: [&str; 28] = [
+pub const POINTS: [&str; 30] = [
     "after-answer",
     "after-begin",
     "after-claim",
@@ -17,6 +17,7 @@ pub const POINTS: [&str; 28] = [
     "after-intent",
     "after-join",
     "after-ledger-before-commit",
+    "after-merge",
     "after-outcome",
     "after-position",
     "after-record",
@@ -29,6 +30,7 @@ pub const POINTS: [&str; 28] = [
     "before-claim-commit",
     "before-intent",
     "before-leave",
+    "before-merge-commit",
     "before-outcome-commit",
     "before-position",
     "before-probe",

@@ -105,7 +105,7 @@ fn what_is_right_passes() {
     assert_eq!(findings.wrong, []);
     assert_eq!(findings.pending, []);
     assert_eq!(findings.messages, 3);
-    assert_eq!(findings.states, 3 * 7);
+    assert_eq!(findings.states, 3 * 8);
 }
 
 #[test]
@@ -181,6 +181,31 @@ fn an_order_and_its_message_exist_together() {
     assert_found(&doubled, Kind::Doubled, "log", &id(1));
     let wrong = found(|facts| facts.log.push((id(7), 99)));
     assert_found(&wrong, Kind::Wrong, "log", &id(7));
+}
+
+/// Its effect is gone, and its ledger row says that another took its place.
+fn merge(facts: &mut Facts, place: &str, number: i64) {
+    let its = |of: &str, unit: &str| of == place && unit == id(number);
+    facts.effects.retain(|e| !its(&e.subscription, &e.id));
+    for row in &mut facts.ledger {
+        if its(&row.0, &row.1) {
+            row.2 = "merged".to_owned();
+        }
+    }
+}
+
+#[test]
+fn what_was_merged_needs_a_later_one_of_its_key_and_a_subscription_that_merges() {
+    assert_eq!(found(|facts| merge(facts, "latest", 1)), []);
+    let last = found(|facts| (1..=3).for_each(|number| merge(facts, "latest", number)));
+    assert_found(&last, Kind::Lost, "latest", &id(3));
+    let elsewhere = found(|facts| merge(facts, "held", 1));
+    assert_found(&elsewhere, Kind::Wrong, "held", &id(1));
+    let with_effect = found(|facts| {
+        let row = facts.ledger.iter_mut().find(|r| r.0 == "latest").unwrap();
+        row.2 = "merged".to_owned();
+    });
+    assert_found(&with_effect, Kind::Wrong, "latest", &id(1));
 }
 
 #[test]

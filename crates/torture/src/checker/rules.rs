@@ -36,6 +36,7 @@ pub fn check(facts: &Facts) -> Findings {
             state(promise, owed, &index, &mut findings);
         }
         strangers(promise, &owed, &index, &mut findings);
+        merged(promise, &owed, &index, &mut findings);
         order(promise, &owed, facts, &mut findings);
     }
     carrier(&index, &mut findings);
@@ -351,6 +352,10 @@ fn ending(promise: &Promise, owed: &Owed, found: &Recorded<'_>, findings: &mut F
     let case = found.cases.first().map(|case| case.reason.as_str());
     let died = case == Some("worker_died");
     let is_right = match expected(promise, owed.mood) {
+        // Whatever it would have come to: nobody tried. What took its place is looked at elsewhere.
+        _ if found.endings == ["merged"] => {
+            promise.merges && found.effects == 0 && found.cases.is_empty()
+        }
         // Whoever was at work when its process was ended may have run out of attempts.
         _ if died => true,
         Expected::Done => case.is_none() && !found.endings.contains(&"rejected"),
@@ -413,6 +418,30 @@ fn strangers(promise: &Promise, owed: &[Owed], index: &Index<'_>, findings: &mut
         findings
             .wrong
             .push(finding(Kind::Wrong, promise.name, unit, text));
+    }
+}
+
+/// What was merged has a later one of its key that came to something, or waits.
+fn merged(promise: &Promise, owed: &[Owed], index: &Index<'_>, findings: &mut Findings) {
+    let mut last: BTreeMap<&str, i64> = BTreeMap::new();
+    let is_merged = |owed: &Owed| {
+        let endings = index.ledger.get(&(promise.name, owed.unit.as_str()));
+        endings.is_some_and(|endings| endings.contains(&"merged"))
+    };
+    for survivor in owed.iter().filter(|owed| !is_merged(owed)) {
+        let last = last.entry(&survivor.key).or_insert(survivor.number);
+        *last = survivor.number.max(*last);
+    }
+    for one in owed.iter().filter(|owed| is_merged(owed)) {
+        if last
+            .get(one.key.as_str())
+            .is_none_or(|last| *last < one.number)
+        {
+            let text = "merged, and nothing of its key came later";
+            findings
+                .wrong
+                .push(finding(Kind::Lost, promise.name, &one.unit, text));
+        }
     }
 }
 

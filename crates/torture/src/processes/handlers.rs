@@ -8,7 +8,7 @@ use onceward::{Boxed, Call, Context, Deliver, Delivery, Envelope, Failure, Paylo
 use super::Broken;
 use super::carrier::CarrierClient;
 use crate::messages::{BATCHES, CARRIED, DEADLY, Deadly, EFFECTS, FOLLOWED, Followed, HELD};
-use crate::messages::{Mood, Ordered};
+use crate::messages::{LATEST, Mood, Ordered};
 use crate::record::Lines;
 use crate::tables::{Books, Effect};
 
@@ -131,10 +131,23 @@ const fn outcome_of(mood: Mood) -> &'static str {
 
 /// One effect; a case holds the key.
 pub(super) async fn held<S: Books>(cx: &mut Context<S>, order: Ordered) -> Result<(), Failure> {
+    plain(cx, order, HELD.name).await
+}
+
+/// One effect of the latest that waits.
+pub(super) async fn latest<S: Books>(cx: &mut Context<S>, order: Ordered) -> Result<(), Failure> {
+    plain(cx, order, LATEST.name).await
+}
+
+async fn plain<S: Books>(
+    cx: &mut Context<S>,
+    order: Ordered,
+    subscription: &str,
+) -> Result<(), Failure> {
     fail(order.mood, cx.attempt())?;
     dawdle().await;
     let id = cx.message().envelope.id.clone();
-    write(cx, HELD.name, &id, outcome_of(order.mood)).await?;
+    write(cx, subscription, &id, outcome_of(order.mood)).await?;
     if order.mood == Mood::Rejected {
         return Err(rejected());
     }

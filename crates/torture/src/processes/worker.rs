@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::{
-    Engine, EngineOptions, Identity, Message, OnPoison, RetryPolicy, Semantics, Start, StartError,
-    Subscription,
+    Engine, EngineOptions, Identity, Merge, Message, OnPoison, RetryPolicy, Semantics, Start,
+    StartError, Subscription,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -13,7 +13,8 @@ use super::carrier::CarrierClient;
 use super::handlers::{self, Hands, Work};
 use super::{Broken, WorkerArgs, files};
 use crate::messages::{
-    BATCHES, CARRIED, CLAIMED, DEADLY, EFFECTS, FOLLOWED, HANDED, HELD, Ordered, Promise, Unit,
+    BATCHES, CARRIED, CLAIMED, DEADLY, EFFECTS, FOLLOWED, HANDED, HELD, LATEST, Ordered, Promise,
+    Unit,
 };
 use crate::record::Lines;
 use crate::tables::Books;
@@ -73,6 +74,11 @@ fn engine<S: Books>(store: S, args: &WorkerArgs) -> Result<onceward::EngineBuild
             subscription(BATCHES, Semantics::EffectOnce).on_batch::<Ordered, _>(handlers::batches),
         )
         .subscribe(subscription(HELD, Semantics::EffectOnce).on::<Ordered, _>(handlers::held))
+        .subscribe(
+            subscription(LATEST, Semantics::EffectOnce)
+                .merge(Merge::Latest)
+                .on::<Ordered, _>(handlers::latest),
+        )
         .subscribe(
             subscription(CARRIED, Semantics::EffectOnce)
                 .call(handlers::Carried {
