@@ -95,7 +95,7 @@ impl Cases for Sqlite {
 
 /// A statement with those of its optional conditions, each on a line of its own, whose parameters
 /// are there.
-fn with_conditions(sql: &str, has: &[(u8, bool)]) -> String {
+pub(crate) fn with_conditions(sql: &str, has: &[(u8, bool)]) -> String {
     let mut lines = Vec::new();
     for line in sql.lines() {
         let condition = has.iter().find_map(|(parameter, is_there)| {

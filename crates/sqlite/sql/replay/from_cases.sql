@@ -10,7 +10,7 @@ SELECT
             WHERE i.subscription = c.subscription AND i.seq = c.seq
               AND i.state IN ('planned', 'running')) AS is_in_campaign
 FROM onceward_case AS c
-WHERE c.subscription = ?1 AND c.state IN ('open', 'acknowledged', 'corrected') AND c.seq > ?2
+WHERE +c.subscription = ?1 AND +c.state IN ('open', 'acknowledged', 'corrected') AND +c.seq > ?2
   AND (?3 IS NULL OR c.case_id IN (SELECT value FROM json_each(?3)))
   AND (?4 IS NULL OR c.fingerprint = ?4)
   AND (?5 IS NULL OR c.owner = ?5)

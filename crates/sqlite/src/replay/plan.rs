@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use onceward_core::Timestamp;
 use onceward_core::campaign::{Candidate, Finding, Verdict};
 use onceward_core::store::{
-    Campaign, Known, OVERTAKEN_ROWS_MAX, PlanCampaign, Source, StoreError, Terms,
+    Campaign, Known, OVERTAKEN_ROWS_MAX, PlanCampaign, Selection, Source, StoreError, Terms,
 };
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use super::{Ground, PLAN};
+use crate::cases::with_conditions;
 use crate::effects::known_in;
 use crate::error::Attempt;
 use crate::row::{int, text, to_json, unsigned};
@@ -42,7 +43,8 @@ pub(super) async fn choose(
     let query = match selection.source {
         Source::Cases => {
             let ids = (!selection.case_ids.is_empty()).then(|| to_json(&selection.case_ids, PLAN));
-            sqlx::query(FROM_CASES)
+            sqlx::query(sqlx::AssertSqlSafe(from_cases(selection)))
+                .persistent(false)
                 .bind(request.subscription)
                 .bind(int(selection.after_seq))
                 .bind(ids.transpose()?)
@@ -70,6 +72,27 @@ pub(super) async fn choose(
     let rows = query.fetch_all(connection).await.attempting(PLAN)?;
     let found: Result<_, sqlx::Error> = rows.iter().map(read_candidate).collect();
     found.attempting(PLAN)
+}
+
+/// The statement for a selection: by what names few cases where something does, else in the order
+/// in which they are wanted. The planner has no statistics to tell.
+fn from_cases(selection: &Selection) -> String {
+    let has = [
+        (3, !selection.case_ids.is_empty()),
+        (4, selection.fingerprint.is_some()),
+        (5, selection.owner.is_some()),
+        (6, selection.message_type.is_some()),
+        (7, selection.key.is_some()),
+        (8, selection.from.is_some()),
+        (9, selection.before.is_some()),
+    ];
+    let statement = with_conditions(FROM_CASES, &has);
+    match has[..5].iter().any(|(_, is_there)| *is_there) {
+        true => statement,
+        false => statement
+            .replace("+c.subscription = ", "c.subscription = ")
+            .replace("+c.seq > ", "c.seq > "),
+    }
 }
 
 /// Whether the ledger has the effect of each, in their order.
