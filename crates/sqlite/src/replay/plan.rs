@@ -89,9 +89,7 @@ fn from_cases(selection: &Selection) -> String {
     let statement = with_conditions(FROM_CASES, &has);
     match has[..5].iter().any(|(_, is_there)| *is_there) {
         true => statement,
-        false => statement
-            .replace("+c.subscription = ", "c.subscription = ")
-            .replace("+c.seq > ", "c.seq > "),
+        false => statement.replace("+c.seq > ", "c.seq > "),
     }
 }
 
