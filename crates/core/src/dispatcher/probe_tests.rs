@@ -49,6 +49,21 @@ fn one_has_failed(due_in_ms: u64, pause_ms: u64) -> (Desk, Deferral) {
     (desk, deferral)
 }
 
+/// The deferred message `a` is loaded, as was asked for.
+fn load(desk: &mut Desk, deferral: &Deferral) {
+    let (load, key) = desk.take(load_of).expect("it is loaded");
+    let row = DeferredRow {
+        row: (*row(deferral.seq, "a")).clone(),
+        kind: deferral.kind,
+        due_in_ms: Some(0),
+        spent: deferral.spent,
+        failure: deferral.failure.clone(),
+        generation: 0,
+    };
+    let rows = vec![row];
+    desk.handle(Event::Loaded { load, key, rows });
+}
+
 /// One that fails each message the first time looks as if it were away until one is asked again.
 #[test]
 fn a_probe_is_rather_one_that_failed_before() {
@@ -62,19 +77,7 @@ fn a_probe_is_rather_one_that_failed_before() {
     assert_eq!(desk.dispatcher.deadline_ms(), Some(130));
     desk.now_ms = 130;
     desk.handle(Event::Tick);
-    let (load, key) = desk.take(load_of).expect("it is loaded");
-    desk.handle(Event::Loaded {
-        load,
-        key,
-        rows: vec![DeferredRow {
-            row: (*row(deferral.seq, "a")).clone(),
-            kind: deferral.kind,
-            due_in_ms: Some(0),
-            spent: deferral.spent,
-            failure: deferral.failure,
-            generation: 0,
-        }],
-    });
+    load(&mut desk, &deferral);
     let probe = desk.batch_with("a").expect("it goes before what is new");
     assert!(desk.batch_with("b").is_none(), "one at a time");
     let back = Pace {
@@ -100,19 +103,7 @@ fn every_second_probe_is_whoevers_turn_it_is() {
     let (mut desk, deferral) = one_has_failed(100, 100);
     desk.now_ms = 100;
     desk.handle(Event::Tick);
-    let (load, key) = desk.take(load_of).expect("it is loaded");
-    desk.handle(Event::Loaded {
-        load,
-        key,
-        rows: vec![DeferredRow {
-            row: (*row(deferral.seq, "a")).clone(),
-            kind: deferral.kind,
-            due_in_ms: Some(0),
-            spent: deferral.spent,
-            failure: deferral.failure.clone(),
-            generation: 0,
-        }],
-    });
+    load(&mut desk, &deferral);
     let probe = desk.batch_with("a").expect("one that failed");
     let pace = Pace {
         pause_ms: Some(100),
