@@ -3,11 +3,14 @@
 // In a test, what cannot be unwrapped is the failure.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/parts.rs"]
+mod parts;
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use onceward_testkit::postgres::TestDatabase;
+use parts::{is_empty, parts_of, until};
 use serde_json::Value;
 
 /// The demo with its temporary files in `folder`.
@@ -33,10 +36,6 @@ fn number(verdict: &Value, field: &str) -> u64 {
     verdict[field]
         .as_u64()
         .unwrap_or_else(|| panic!("no number {field} in {verdict}"))
-}
-
-fn is_empty(folder: &Path) -> bool {
-    std::fs::read_dir(folder).unwrap().next().is_none()
 }
 
 fn assert_nothing_lost_or_doubled(output: &Output, orders: u64, kills: u64) {
@@ -206,24 +205,6 @@ fn at_work(folder: &Path) -> Child {
     };
     until("the first order is acknowledged", has_answers);
     child
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(30), "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Processes that were started with something of `folder`.
-fn parts_of(folder: &Path) -> usize {
-    let folder = folder.to_str().unwrap();
-    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    processes
-        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
-        .filter(|line| String::from_utf8_lossy(line).contains(folder))
-        .count()
 }
 
 #[test]

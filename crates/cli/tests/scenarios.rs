@@ -3,11 +3,14 @@
 // In a test, what cannot be unwrapped is the failure.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/parts.rs"]
+mod parts;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use onceward_testkit::postgres::TestDatabase;
+use parts::{is_empty, parts_of, until};
 use serde_json::Value;
 
 /// A scenario with its temporary files in `folder`.
@@ -46,10 +49,6 @@ fn holds(name: &str, output: &Output, folder: &Path) {
         "{verdict:#}"
     );
     assert!(is_empty(folder), "the run left something");
-}
-
-fn is_empty(folder: &Path) -> bool {
-    std::fs::read_dir(folder).unwrap().next().is_none()
 }
 
 macro_rules! scenarios {
@@ -164,16 +163,6 @@ fn scenarios_are_listed_and_refuse_what_they_do_not_take() {
     assert_eq!(both.status.code(), Some(2));
 }
 
-/// Processes that were started with something of `folder`.
-fn parts_of(folder: &Path) -> usize {
-    let folder = folder.to_str().unwrap();
-    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    processes
-        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
-        .filter(|line| String::from_utf8_lossy(line).contains(folder))
-        .count()
-}
-
 #[test]
 fn parts_of_a_killed_scenario_end_by_themselves() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,15 +171,8 @@ fn parts_of_a_killed_scenario_end_by_themselves() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let started = Instant::now();
-        while !is_so() {
-            assert!(started.elapsed() < Duration::from_secs(30), "never: {what}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    };
-    until("the parts work", &|| parts_of(folder.path()) == 2);
+    until("the parts work", || parts_of(folder.path()) == 2);
     child.kill().unwrap();
     child.wait().unwrap();
-    until("all parts are gone", &|| parts_of(folder.path()) == 0);
+    until("all parts are gone", || parts_of(folder.path()) == 0);
 }
