@@ -6,6 +6,7 @@ use onceward_core::store::{Append, StoreError, StoreErrorKind};
 use onceward_core::{Envelope, Payload};
 use sqlx::PgConnection;
 
+use crate::copy::{COPY_ROWS_MIN, CopyRows};
 use crate::error::{classify, while_doing};
 use crate::session::Postgres;
 
@@ -142,6 +143,7 @@ impl Append for Postgres {
         let is_kept = self.keeps_statements().await;
         match envelopes {
             [envelope] => append_one(connection, envelope, is_kept).await,
+            envelopes if envelopes.len() >= COPY_ROWS_MIN => copy(connection, envelopes).await,
             envelopes => append_many(connection, envelopes, is_kept).await,
         }
     }
@@ -219,5 +221,31 @@ async fn append_many(
         .execute(connection)
         .await
         .map_err(while_doing(ACTION))?;
+    Ok(())
+}
+
+async fn copy(connection: &mut PgConnection, envelopes: &[Envelope]) -> Result<(), StoreError> {
+    let mut rows = CopyRows::new(15);
+    for envelope in envelopes {
+        let columns = Columns::of(envelope)?;
+        rows.row();
+        rows.text(Some(&envelope.id));
+        rows.text(envelope.source.as_deref());
+        rows.text(Some(&envelope.aggregate_type));
+        rows.text(Some(&envelope.aggregate_id));
+        rows.text(Some(&envelope.message_type));
+        rows.text(envelope.operation_id.as_deref());
+        rows.text(envelope.partition_key.as_deref());
+        rows.int4(envelope.schema_version);
+        rows.int8(envelope.aggregate_version);
+        rows.text(columns.headers.as_deref());
+        rows.text(columns.json);
+        rows.bytes(columns.binary);
+        rows.time(columns.occurred_at);
+        rows.time(columns.expires_at);
+        rows.int2(envelope.priority);
+    }
+    let sent = rows.send(connection, include_str!("../sql/append/copy.sql"));
+    sent.await.map_err(while_doing(ACTION))?;
     Ok(())
 }

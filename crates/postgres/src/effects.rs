@@ -7,11 +7,14 @@ use onceward_core::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
 use sqlx::postgres::{PgQueryResult, PgRow};
 use sqlx::{PgConnection, Row as _};
 
+use crate::copy::{COPY_ROWS_MIN, CopyRows};
 use crate::error::while_doing;
 use crate::session::{BEGIN_WRITE, Postgres, Tx};
 use crate::{cases, deferrals};
 
 const SETTLE: &str = "record what happened";
+/// Two rows of the log with one identity that were recorded within a day are copies of one message.
+const COPIES_WITHIN_MICROS: u64 = 86_400_000_000;
 
 impl Effects for Postgres {
     type Tx = Tx;
@@ -45,14 +48,24 @@ impl Effects for Postgres {
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {
         let connection = tx.connection();
-        let ledger_rows = if request.ledger.is_empty() {
-            0
-        } else {
-            let done = match request.identity {
-                Identity::Operation => record_operations(connection, &request).await,
-                Identity::Message | Identity::Seq => record(connection, &request).await,
-            };
-            done.map_err(while_doing(SETTLE))?.rows_affected()
+        let ledger_rows = match request.ledger.len() {
+            0 => 0,
+            1..COPY_ROWS_MIN => {
+                let done = match request.identity {
+                    Identity::Operation => record_operations(connection, &request).await,
+                    Identity::Message | Identity::Seq => record(connection, &request).await,
+                };
+                done.map_err(while_doing(SETTLE))?.rows_affected()
+            }
+            _ => match copy(connection, &request).await {
+                Ok(rows) => rows,
+                // One was there: whoever asked rolls back, and this transaction can nothing else.
+                Err(error) if is_taken(&error) => {
+                    tx.was_lent = true;
+                    return Ok(Settled { ledger_rows: 0 });
+                }
+                Err(error) => return Err(while_doing(SETTLE)(error)),
+            },
         };
         // Cases first: they copy the time of the first deferral before it is cleared.
         for case in request.cases {
@@ -129,14 +142,26 @@ pub(crate) async fn known_in(
     if request.keys.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = match request.identity {
-        Identity::Operation => known_operations(connection, request).await,
-        Identity::Message | Identity::Seq => known(connection, request).await,
+    let is_by_time = request.identity != Identity::Operation;
+    let rows = if is_by_time {
+        known(connection, request).await
+    } else {
+        known_operations(connection, request).await
     };
     let rows = rows.map_err(while_doing(ACTION))?;
-    let mut found = vec![None; request.keys.len()];
+    let mut found: Vec<Option<LedgerEntry>> = vec![None; request.keys.len()];
+    // When what was found for each was recorded: of two copies the earlier one is meant.
+    let mut times = vec![i64::MAX; request.keys.len()];
     for row in &rows {
         let (place, entry) = read_entry(row, request.keys).map_err(while_doing(ACTION))?;
+        if is_by_time {
+            let time = row.try_get("recordedtime").map_err(while_doing(ACTION))?;
+            let asked = request.keys[place].recorded_at.as_micros();
+            if asked.abs_diff(time) > COPIES_WITHIN_MICROS || time > times[place] {
+                continue;
+            }
+            times[place] = time;
+        }
         found[place] = Some(entry);
     }
     Ok(found)
@@ -155,7 +180,6 @@ async fn known(
         .bind(keys.types)
         .bind(keys.identities)
         .bind(keys.generations)
-        .bind(keys.times)
         .bind(first)
         .bind(last);
     query.fetch_all(connection).await
@@ -216,6 +240,45 @@ async fn record_operations(
         .bind(values.aggregate_types)
         .bind(values.aggregate_ids);
     query.execute(connection).await
+}
+
+/// Records many entries at once, in the order of the key as the statements do. Where one of them is
+/// there already, that is an error and not a row less.
+async fn copy(connection: &mut PgConnection, request: &Settle<'_>) -> Result<u64, sqlx::Error> {
+    let is_by_time = request.identity != Identity::Operation;
+    let (columns, statement) = if is_by_time {
+        (12, include_str!("../sql/effects/copy.sql"))
+    } else {
+        (11, include_str!("../sql/effects/copy_operations.sql"))
+    };
+    let mut entries: Vec<&LedgerEntry> = request.ledger.iter().collect();
+    entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    let mut rows = CopyRows::new(columns);
+    for entry in entries {
+        rows.row();
+        rows.text(Some(request.subscription));
+        rows.text(Some(&entry.key.source));
+        rows.text(Some(&entry.key.message_type));
+        rows.text(Some(&entry.key.identity));
+        rows.int4(Some(entry.key.generation as i32));
+        if is_by_time {
+            rows.time(Some(entry.key.recorded_at.as_micros()));
+        }
+        rows.bytes(entry.digest.as_ref().map(<[u8; 16]>::as_slice));
+        rows.text(Some(entry.ending.as_str()));
+        rows.text(entry.result.as_deref());
+        rows.int8(entry.aggregate_version);
+        let aggregate = entry.aggregate.as_ref();
+        rows.text(aggregate.map(|a| a.aggregate_type.as_str()));
+        rows.text(aggregate.map(|a| a.aggregate_id.as_str()));
+    }
+    rows.send(connection, statement).await
+}
+
+/// Whether a ledger has the key of a row that was to be added.
+fn is_taken(error: &sqlx::Error) -> bool {
+    let database = error.as_database_error();
+    database.is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
 
 /// What a ledger keeps under its keys, one vector per column.

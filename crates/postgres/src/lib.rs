@@ -16,6 +16,7 @@ mod acceptance;
 mod append;
 mod cases;
 mod clock;
+mod copy;
 mod deferrals;
 mod dropped;
 mod effects;

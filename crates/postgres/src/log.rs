@@ -16,10 +16,10 @@ use crate::session::Postgres;
 use crate::snapshot::{above_started, has_no_floor, list, read_snapshot};
 
 const ACTION: &str = "read the log";
-/// Pages go by indexes, whatever the statistics of a fresh or fast-growing table say; and one page
-/// is never worth compiling or sharing out.
-const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;
-SET LOCAL enable_seqscan = off;
+const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
+/// Rows go by indexes, whatever the statistics of a fresh or fast-growing table say; and one page is
+/// never worth compiling or sharing out. The usual page is a function, which has this set itself.
+const BY_INDEX: &str = "SET LOCAL enable_seqscan = off;
 SET LOCAL enable_bitmapscan = off;
 SET LOCAL enable_sort = off;
 SET LOCAL max_parallel_workers_per_gather = 0;
@@ -157,7 +157,7 @@ impl Postgres {
                 is_unordered = true;
                 continue;
             }
-            return read_tick(request.from, ground.floor, rows).map_err(while_doing(ACTION));
+            return read_tick(request, ground.floor, rows).map_err(while_doing(ACTION));
         }
     }
 
@@ -175,7 +175,7 @@ impl Postgres {
             .ok_or_else(|| wrong_era(era))?;
         let sql = sealed_sql(request, within, sealed);
         let rows = self.look(&[&sql]).await?;
-        let (rows, _) = read_rows(&rows).map_err(while_doing(ACTION))?;
+        let (rows, _) = read_rows(&rows, request.rows_max).map_err(while_doing(ACTION))?;
         Ok((rows, eras.after(sealed)))
     }
 }
@@ -272,14 +272,16 @@ fn page_sql(request: &ReadPage<'_>, is_unordered: bool) -> String {
         until_xmax.to_string(),
         until_xip,
         array(&late),
-        (!late.is_empty()).to_string(),
         request.rows_max.max(1).to_string(),
-        request.bytes_max.min(i64::MAX as u64).to_string(),
+        request.bytes_max.clamp(1, i64::MAX as u64).to_string(),
         within_seq.to_string(),
     ];
     // Inside a tick the lowest sequence is already kept with the position.
     if from.is_boundary() && (is_unordered || has_no_floor(&from.after)) {
-        render(include_str!("../sql/log/page_unordered.sql"), &literals)
+        by_index(&render(
+            include_str!("../sql/log/page_unordered.sql"),
+            &literals,
+        ))
     } else {
         render(include_str!("../sql/log/page.sql"), &literals)
     }
@@ -294,28 +296,41 @@ fn sealed_sql(request: &ReadPage<'_>, within: &Within, sealed: &Era) -> String {
         after.xmax.to_string(),
         array(&after.xip),
         request.rows_max.max(1).to_string(),
-        request.bytes_max.min(i64::MAX as u64).to_string(),
+        request.bytes_max.clamp(1, i64::MAX as u64).to_string(),
     ];
-    render(include_str!("../sql/log/sealed_page.sql"), &literals)
+    by_index(&render(
+        include_str!("../sql/log/sealed_page.sql"),
+        &literals,
+    ))
 }
 
-/// The rows of a page, and whether there were no others.
-fn read_rows(rows: &[PgRow]) -> Result<(Vec<Row>, bool), sqlx::Error> {
-    // Without any row of the log, the snapshot still comes in a row of its own.
-    let candidates = match rows.first() {
-        Some(first) => first.try_get::<Option<i64>, _>("candidates")?,
-        None => None,
+fn by_index(statement: &str) -> String {
+    format!("{BY_INDEX};\n{statement}")
+}
+
+/// The rows of a page, and whether there were no others: those that fit, without the one that
+/// follows them.
+fn read_rows(answer: &[PgRow], rows_max: u32) -> Result<(Vec<Row>, bool), sqlx::Error> {
+    // Without any row of the log, the snapshot may still come in a row of its own.
+    let is_empty = match answer.first() {
+        Some(first) => first.try_get::<Option<i64>, _>("seq")?.is_none(),
+        None => true,
     };
-    let Some(candidates) = candidates else {
+    if is_empty {
         return Ok((Vec::new(), true));
+    }
+    let is_beyond = match answer.last() {
+        Some(last) => answer.len() > rows_max.max(1) as usize || last.try_get("is_beyond")?,
+        None => false,
     };
-    let rows = rows.iter().map(read_row).collect::<Result<Vec<_>, _>>()?;
-    let is_complete = rows.len() as i64 == candidates;
-    Ok((rows, is_complete))
+    let fitting = &answer[..answer.len() - usize::from(is_beyond)];
+    let rows = fitting.iter().map(read_row).collect::<Result<_, _>>()?;
+    Ok((rows, !is_beyond))
 }
 
-fn read_tick(from: &Position, floor: u64, answer: &[PgRow]) -> Result<Page, sqlx::Error> {
-    let (rows, is_complete) = read_rows(answer)?;
+fn read_tick(request: &ReadPage<'_>, floor: u64, answer: &[PgRow]) -> Result<Page, sqlx::Error> {
+    let from = request.from;
+    let (rows, is_complete) = read_rows(answer, request.rows_max)?;
     let until = match &from.within {
         Some(within) => within.until.clone(),
         None => snapshot_of(answer, floor)?,

@@ -42,9 +42,15 @@ async fn page_buffers(store: &Postgres, from: &Position, rows_max: u32) -> u64 {
         bytes_max: 1 << 30,
     };
     let explain = explained(&page_sql(&request, false));
-    let (rows, buffers) = counted(&store.look(&[&explain]).await.unwrap());
-    assert_eq!(rows, u64::from(rows_max), "the page is full");
-    buffers
+    let mut least = u64::MAX;
+    // A session that reads its first page, or the first one after a change of the table, also
+    // makes the plan.
+    for _ in 0..3 {
+        let (rows, buffers) = counted(&store.look(&[&explain]).await.unwrap());
+        assert!(rows >= u64::from(rows_max), "the page is full");
+        least = least.min(buffers);
+    }
+    least
 }
 
 async fn buffers(store: &Postgres, from: &Position) -> u64 {

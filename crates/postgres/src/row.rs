@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use onceward_core::store::Correction;
-use onceward_core::{Envelope, Payload, Row};
+use onceward_core::{Envelope, Payload, Row, Timestamp};
 use serde_json::Value;
 use sqlx::postgres::PgRow;
 use sqlx::{Error, Row as _};
 
+use crate::copy::POSTGRES_EPOCH_MICROS;
 use crate::session::moment;
 
 /// Reads the columns that every statement over the log names alike.
@@ -15,17 +16,24 @@ pub(crate) fn read_row(row: &PgRow) -> Result<Row, Error> {
     let xid: String = row.try_get("xid")?;
     let seq: i64 = row.try_get("seq")?;
     let slot: i16 = row.try_get("slot")?;
-    let recorded_at: i64 = row.try_get("recorded_at")?;
+    let recorded_at = read_time(row.try_get("recorded_at")?)?;
     Ok(Row {
         xid: xid
             .parse()
             .map_err(|error| Error::Decode(Box::new(error)))?,
         seq: seq as u64,
         slot: slot as u16,
-        recorded_at: moment(recorded_at),
+        recorded_at,
         envelope: read_envelope(row)?,
         corrects: None,
     })
+}
+
+/// A time as `timestamptz_send` gives it, which is far less work for the server than a number.
+fn read_time(sent: Vec<u8>) -> Result<Timestamp, Error> {
+    let micros = sent.try_into().map(i64::from_be_bytes);
+    let micros = micros.map_err(|_| Error::Decode("a time does not have eight bytes".into()))?;
+    Ok(moment(micros.saturating_add(POSTGRES_EPOCH_MICROS)))
 }
 
 fn read_envelope(row: &PgRow) -> Result<Envelope, Error> {
@@ -33,7 +41,11 @@ fn read_envelope(row: &PgRow) -> Result<Envelope, Error> {
         Some(text) => Payload::Json(text.into()),
         None => Payload::Binary(row.try_get::<Vec<u8>, _>("payload_binary")?.into()),
     };
-    let at = |name| Ok::<_, Error>(row.try_get::<Option<i64>, _>(name)?.map(moment));
+    let at = |name| {
+        row.try_get::<Option<Vec<u8>>, _>(name)?
+            .map(read_time)
+            .transpose()
+    };
     Ok(Envelope {
         id: row.try_get("id")?,
         source: row.try_get("source")?,

@@ -7,9 +7,9 @@ select p.case_id, p.subscription, p.key, p.reason, p.failure, p.failures, p.deat
     p.xid::text as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
     p.schemaversion, p.aggregateversion, p.headers::text as headers, p.payload::text as payload,
-    p.payload_binary, onceward.micros(p.occurred_at) as occurred_at,
-    onceward.micros(p.expires_at) as expires_at, p.priority,
-    onceward.micros(p.recorded_at) as recorded_at
+    p.payload_binary, timestamptz_send(p.occurred_at) as occurred_at,
+    timestamptz_send(p.expires_at) as expires_at, p.priority,
+    timestamptz_send(p.recorded_at) as recorded_at
 from (
     -- Numbers first, which indexes have; the rows of one page then. What is not asked for is left
     -- out when the statement is planned.

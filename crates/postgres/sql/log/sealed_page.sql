@@ -13,28 +13,24 @@ with merged as (
     order by u.seq
     limit $6::bigint + 1
 ), weighed as (
-    select
-        m.*,
-        row_number() over by_seq as place,
-        count(*) over () as candidates,
-        sum(coalesce(pg_column_size(m.payload), 0) + coalesce(pg_column_size(m.payload_binary), 0))
-            over (by_seq rows between unbounded preceding and 1 preceding) as bytes_before
-    from merged m
-    window by_seq as (order by m.seq)
-), page as (
-    select * from weighed w
-    where w.place <= $6::bigint and (w.place = 1 or w.bytes_before < $7::bigint)
+    select w.*, sum(w.own_bytes) over by_seq as bytes, lag(w.own_bytes, 1, 0) over by_seq as bytes_last
+    from (
+        select m.*, coalesce(pg_column_size(m.payload), pg_column_size(m.payload_binary)) as own_bytes
+        from merged m) w
+    window by_seq as (order by w.seq rows unbounded preceding)
+), fitting as (
+    select w.*, w.bytes - w.own_bytes >= $7::bigint as is_beyond
+    from weighed w
+    where w.bytes - w.own_bytes - w.bytes_last < $7::bigint
 )
 select
-    case when coalesce(p.place, 1) = 1 then s.snapshot::text end as snapshot,
-    case when coalesce(p.place, 1) = 1 then age(pg_snapshot_xmax(s.snapshot)::xid) end as started,
-    p.candidates,
+    p.is_beyond,
     case when p.seq <= $3::bigint then p.xid::text else '9223372036854775807' end as xid, p.seq, p.slot, p.id, coalesce(p.source, (select source from onceward.meta)) as source,
     p.aggregatetype, p.aggregateid, p.type, p.operationid, p.partitionkey,
-    p.schemaversion, p.aggregateversion, p.headers::text as headers, p.payload::text as payload,
-    p.payload_binary, onceward.micros(p.occurred_at) as occurred_at,
-    onceward.micros(p.expires_at) as expires_at, p.priority,
-    onceward.micros(p.recorded_at) as recorded_at
-from (select pg_current_snapshot() as snapshot) s
-left join page p on true
+    p.schemaversion, p.aggregateversion, p.headers::text as headers,
+    case when not p.is_beyond then p.payload::text end as payload,
+    case when not p.is_beyond then p.payload_binary end as payload_binary,
+    timestamptz_send(p.occurred_at) as occurred_at, timestamptz_send(p.expires_at) as expires_at,
+    p.priority, timestamptz_send(p.recorded_at) as recorded_at
+from fitting p
 order by p.seq

@@ -272,11 +272,13 @@ async fn ex_09_batches_in_opposite_order_do_not_deadlock() {
                 ..Settle::nothing(SUB, Identity::Message)
             };
             let settled = store.settle(&mut tx, settle).await.unwrap();
-            store.end(tx, End::Commit).await.unwrap();
-            settled.ledger_rows
+            let is_first = settled.ledger_rows == 50;
+            let end = if is_first { End::Commit } else { End::RollBack };
+            store.end(tx, end).await.unwrap();
+            is_first
         };
         let (a, b) = tokio::join!(settle(forward), settle(backward));
-        assert_eq!(a + b, 50);
+        assert!(a != b, "one of them did it: {a}, {b}");
     }
 }
 

@@ -29,6 +29,13 @@ async fn every_statement_can_be_prepared() {
     let mut connection = session(&database).await;
     for (i, file) in files.iter().enumerate() {
         let text = std::fs::read_to_string(file).unwrap();
+        if text.starts_with("COPY") {
+            // Not prepared, but understood in the same way before the first row.
+            let copy = connection.copy_in_raw(&text).await;
+            let copy = copy.unwrap_or_else(|error| panic!("{}: {error:?}", file.display()));
+            copy.abort("no rows").await.unwrap();
+            continue;
+        }
         let prepare = format!("prepare statement_{i} as {text}");
         let done = connection
             .execute(sqlx::raw_sql(AssertSqlSafe(prepare)))

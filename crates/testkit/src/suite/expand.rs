@@ -20,6 +20,7 @@ macro_rules! store_suite_cases {
             @ $form $argument
             log {
                 a_message_comes_back_as_it_was_appended
+                many_messages_come_back_as_they_were_appended
                 payload_bytes_are_never_altered
                 a_missing_source_becomes_the_stores_own
                 rows_come_in_the_order_of_appending
@@ -51,6 +52,8 @@ macro_rules! store_suite_cases {
                 what_was_stored_comes_back
                 known_answers_in_the_order_asked
                 a_batch_counts_only_what_is_new
+                many_at_once_are_recorded_or_told
+                many_at_once_with_one_that_is_there_keep_nothing
                 one_key_twice_in_a_batch_is_one_effect
                 subscriptions_do_not_suppress_each_other
                 sources_types_and_generations_are_apart

@@ -4,7 +4,9 @@ use onceward_core::store::{End, Settle};
 use onceward_core::{Ending, Identity, LedgerEntry, LedgerKey, Row};
 
 use super::seams::*;
-use super::steps::{SUB, append_rows, entry, known, message, messages, open, record, settle};
+use super::steps::{
+    SUB, append_in, append_rows, entry, known, message, messages, open, record, settle,
+};
 use super::{CaseResult, Fixture, allows};
 
 async fn one_row<F: Fixture>(fixture: &F) -> Result<Row, Box<dyn std::error::Error + Send + Sync>> {
@@ -108,6 +110,72 @@ pub async fn a_batch_counts_only_what_is_new<F: Fixture>(fixture: &F) -> CaseRes
         assert_eq!(record(fixture.store(), identity, &entries).await?, 2);
         assert_eq!(record(fixture.store(), identity, &entries).await?, 0);
         assert_eq!(record(fixture.store(), identity, &[]).await?, 0);
+    }
+    Ok(())
+}
+
+/// As many as a whole batch, for which a store may have another way.
+pub async fn many_at_once_are_recorded_or_told(fixture: &impl Fixture) -> CaseResult {
+    let store = fixture.store();
+    let rows = append_rows(store, &messages(1, 60)).await?;
+    for identity in [Identity::Message, Identity::Operation, Identity::Seq] {
+        let of = |(i, row): (usize, &Row)| LedgerEntry {
+            ending: Ending::ALL[i % Ending::ALL.len()],
+            result: i
+                .is_multiple_of(3)
+                .then(|| format!("{{\"n\": {i}}}").into()),
+            digest: (i % 4 > 0).then_some([i as u8; 16]),
+            aggregate_version: i.is_multiple_of(2).then_some(i as i64),
+            ..entry(row, identity)
+        };
+        // Not in the order of their keys.
+        let entries: Vec<LedgerEntry> = rows.iter().enumerate().rev().map(of).collect();
+        let keys: Vec<LedgerKey> = entries.iter().map(|e| e.key.clone()).collect();
+        assert_eq!(record(store, identity, &entries[7..8]).await?, 1);
+
+        let mut tx = open(store).await?;
+        let request = Settle {
+            ledger: &entries,
+            ..Settle::nothing(SUB, identity)
+        };
+        let settled = store.settle(&mut tx, request).await?;
+        assert!(settled.ledger_rows < 60, "{identity:?}");
+        store.end(tx, End::RollBack).await?;
+        let found = known(store, SUB, identity, &keys).await?;
+        assert_eq!(found.iter().flatten().count(), 1, "{identity:?}");
+
+        let rest = [&entries[..7], &entries[8..]].concat();
+        assert_eq!(record(store, identity, &rest).await?, 59, "{identity:?}");
+        let found = known(&fixture.second().await, SUB, identity, &keys).await?;
+        let found: Vec<LedgerEntry> = found.into_iter().flatten().collect();
+        assert_eq!(found, entries, "{identity:?}");
+    }
+    Ok(())
+}
+
+/// Nobody may take a count that is short for done: whatever the store answers, it keeps nothing.
+pub async fn many_at_once_with_one_that_is_there_keep_nothing(
+    fixture: &impl Fixture,
+) -> CaseResult {
+    let store = fixture.store();
+    let rows = append_rows(store, &messages(1, 60)).await?;
+    let identity = Identity::Message;
+    let entries: Vec<LedgerEntry> = rows.iter().map(|row| entry(row, identity)).collect();
+    record(store, identity, &entries[..1]).await?;
+    let mut tx = open(store).await?;
+    append_in(store, &mut tx, &[message("follow-up", "k")]).await?;
+    let request = Settle {
+        ledger: &entries,
+        ..Settle::nothing(SUB, identity)
+    };
+    let settled = store.settle(&mut tx, request).await?;
+    assert!(settled.ledger_rows < 60);
+    // A store that said none has a transaction that cannot commit, and says so.
+    if settled.ledger_rows == 0 {
+        assert!(store.end(tx, End::Commit).await.is_err());
+        let keys: Vec<LedgerKey> = entries.iter().map(|e| e.key.clone()).collect();
+        let found = known(store, SUB, identity, &keys).await?;
+        assert_eq!(found.iter().flatten().count(), 1);
     }
     Ok(())
 }

@@ -40,6 +40,37 @@ pub async fn a_message_comes_back_as_it_was_appended<F: Fixture>(fixture: &F) ->
     Ok(())
 }
 
+/// As many as a whole transaction of a bulk load, for which a store may have another way.
+pub async fn many_messages_come_back_as_they_were_appended<F: Fixture>(fixture: &F) -> CaseResult {
+    let of = |i: u32| {
+        let every = |n: u32| i.is_multiple_of(n);
+        let mut envelope = message(&format!("m{i}"), &format!("order-{}", i % 7));
+        envelope.source = Some(format!("/shop/{}", i % 2));
+        envelope.operation_id = every(2).then(|| format!("checkout-{i}"));
+        envelope.partition_key = every(3).then(|| format!("customer-{}", i % 5));
+        envelope.schema_version = every(4).then_some(i as i32);
+        envelope.aggregate_version = every(5).then_some(i64::MAX - i64::from(i));
+        envelope.occurred_at =
+            every(6).then(|| Timestamp::from_micros(1_764_511_200_123_456 + i64::from(i)));
+        envelope.expires_at =
+            every(7).then(|| Timestamp::from_micros(-1_764_511_200_000_001 - i64::from(i)));
+        envelope.priority = (i % 9) as i16 - 4;
+        if every(8) {
+            let note = format!("\"quoted\" \u{e9} \\ {i}");
+            envelope.attributes.insert("note".to_owned(), note);
+        }
+        if every(10) {
+            envelope.payload = Payload::Binary((0..=255).collect());
+        }
+        envelope
+    };
+    let envelopes: Vec<Envelope> = (1..=200).map(of).collect();
+    let rows = append_rows(fixture.store(), &envelopes).await?;
+    let found: Vec<&Envelope> = rows.iter().map(|row| &row.envelope).collect();
+    assert_eq!(found, envelopes.iter().collect::<Vec<_>>());
+    Ok(())
+}
+
 /// Blanks, the order of keys, doubled keys, long numbers, and any byte at all.
 pub async fn payload_bytes_are_never_altered<F: Fixture>(fixture: &F) -> CaseResult {
     let payloads = [
