@@ -176,8 +176,14 @@ async fn engine<G: Ground>(
         .await
         .map_err(|e| Error::new(Code::Engine, "the engine did not start").with_source(e))?;
     let mut look = tokio::time::interval(Duration::from_millis(25));
-    while scratch.effects().await? < wanted || waits(scratch.store()).await? {
+    // Our own questions are commits too.
+    let mut asked = 1;
+    while scratch.effects(wanted).await? < wanted || {
+        asked += 1;
+        waits(scratch.store()).await?
+    } {
         look.tick().await;
+        asked += 1;
         if started.elapsed() > RUN_WITHIN {
             let message = format!("a run did not end within {} s", RUN_WITHIN.as_secs());
             return Err(Error::new(Code::Engine, message));
@@ -186,7 +192,10 @@ async fn engine<G: Ground>(
     let rate = f64::from(args.messages) / started.elapsed().as_secs_f64();
     running.shutdown(Duration::from_secs(30)).await;
     let counts: Option<(Counts, Counts)> = scratch.counts().await?.zip(before);
-    let counts = counts.map(|(after, before)| after.per_message(before, args.messages));
+    let counts = counts.map(|(mut after, before)| {
+        after.commits -= asked;
+        after.per_message(before, args.messages)
+    });
     scratch.remove().await?;
     Ok((rate, counts))
 }

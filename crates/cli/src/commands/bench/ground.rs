@@ -63,8 +63,8 @@ pub(super) trait Scratch: Sized + Sync {
     /// Appends with one statement and commits.
     async fn append(&self, orders: &[Order]) -> Result<(), Error>;
 
-    /// Business rows.
-    async fn effects(&self) -> Result<u64, Error>;
+    /// Business rows; where there are surely fewer than wanted, it may be 0.
+    async fn effects(&self, wanted: u64) -> Result<u64, Error>;
 
     /// Ledger and business inserts by hand, many rows a statement; one transaction.
     async fn floor_many(&self, orders: &[Order]) -> Result<(), Error>;

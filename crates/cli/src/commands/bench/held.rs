@@ -62,7 +62,7 @@ async fn round<G: Ground>(ground: &G, args: HeldArgs, keys: u32) -> Result<f64, 
     let started = Instant::now();
     let running = start(&scratch, args).await?;
     let wanted = u64::from(args.messages);
-    until(async || Ok(scratch.effects().await? >= wanted)).await?;
+    until(async || Ok(scratch.effects(wanted).await? >= wanted)).await?;
     let rate = f64::from(args.messages) / started.elapsed().as_secs_f64();
     running.shutdown(Duration::from_secs(30)).await;
     scratch.remove().await?;

@@ -5,6 +5,7 @@
 //! are ratios within one run: machines differ, and so does the same machine from hour to hour.
 
 mod cases;
+mod drain;
 mod effects;
 mod ground;
 mod held;
@@ -28,6 +29,10 @@ pub enum BenchCommand {
     Effects(EffectsArgs),
     /// Effects per second beside keys that wait, and without them
     Held(HeldArgs),
+    /// Deliveries per second to a receiver that does nothing, and to one that takes its time
+    Drain(DrainArgs),
+    /// From the commit of a message to the start of its handler, with nothing else to do
+    Latency(LatencyArgs),
     /// Resident memory while many messages wait and the handler is stuck
     Waiting(WaitingArgs),
     /// Processor time of an engine with nothing to do
@@ -65,6 +70,34 @@ pub struct HeldArgs {
     /// Batches in work at once
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub concurrency: u16,
+}
+
+/// Options of `bench drain`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DrainArgs {
+    /// Messages in each run
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub messages: u32,
+    /// Deliveries under way at once, at most
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub concurrency: u16,
+    /// How long the other receiver takes for one; 0 leaves it out
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 5)]
+    pub takes_ms: u64,
+}
+
+/// Options of `bench latency`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct LatencyArgs {
+    /// Messages that come one by one
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub messages: u32,
+    /// How many of them come in a second
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub per_second: u32,
+    /// Messages that come after three seconds of silence each
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub silences: u32,
 }
 
 /// Options of `bench waiting`.
@@ -121,6 +154,8 @@ async fn measure<G: ground::Ground>(
     match command {
         BenchCommand::Effects(args) => effects::run(ground, output, args).await,
         BenchCommand::Held(args) => held::held(ground, output, *args).await,
+        BenchCommand::Drain(args) => drain::drain(ground, output, *args).await,
+        BenchCommand::Latency(args) => drain::latency(ground, output, *args).await,
         BenchCommand::Waiting(args) => idle::waiting(ground, output, *args).await,
         BenchCommand::Idle(args) => idle::idle(ground, output, *args).await,
         BenchCommand::Cases(args) => cases::cases(ground, output, *args).await,

@@ -186,11 +186,17 @@ impl Scratch for Database {
         tx.commit().await.map_err(failed("could not commit"))
     }
 
-    async fn effects(&self) -> Result<u64, Error> {
-        let count: i64 = sqlx::query_scalar("select count(*) from bench_shipments")
-            .fetch_one(&self.pool)
-            .await
-            .map_err(failed("could not count"))?;
+    async fn effects(&self, wanted: u64) -> Result<u64, Error> {
+        // Numbers are given out in order and some are lost with what is rolled back: below the
+        // wanted number there is nothing to count, which would take the server's time from the run.
+        let count: i64 = sqlx::query_scalar(
+            "select case when (select max(id) from bench_shipments) >= $1 \
+             then (select count(*) from bench_shipments) else 0 end",
+        )
+        .bind(wanted as i64)
+        .fetch_one(&self.pool)
+        .await
+        .map_err(failed("could not count"))?;
         Ok(count.unsigned_abs())
     }
 
