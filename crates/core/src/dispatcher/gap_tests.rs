@@ -1,10 +1,12 @@
 use proptest::prelude::*;
 
-use super::super::Event;
 use super::super::model::{Chance, LANES, Model};
 use super::super::model_process::Process;
+use super::super::run::tests::{Desk, contract, retry};
+use super::super::{Command, Event, Fate, Work};
 use super::*;
 use crate::envelope::{Envelope, Payload};
+use crate::position::{Position, Snapshot};
 use crate::retry::Spent;
 use crate::version::{Gaps, VersionPolicy};
 
@@ -211,4 +213,85 @@ fn what_a_message_waits_for_comes_right_before_it() {
         deferred(2, "a", Some(3), Held),
     ];
     assert_eq!(seqs(in_order_of_versions(without)), [1, 2]);
+}
+
+/// Answers a read with one row.
+fn read(desk: &mut Desk, row: Row) {
+    let asked = desk.take(|command| match command {
+        Command::Read { feed, from } => Some((*feed, from.clone())),
+        _ => None,
+    });
+    let (feed, from) = asked.expect("it reads on");
+    let next = Position::at(1, Snapshot::serial(row.seq));
+    let rows = vec![Arc::new(row)];
+    desk.handle(Event::Page {
+        feed,
+        from,
+        rows,
+        next,
+    });
+}
+
+/// Answers the load of what a message waits for, with rows that are due in so many milliseconds.
+fn answer_load(desk: &mut Desk, rows: &[(&DeferredRow, u64)]) {
+    let asked = desk.take(|command| match command {
+        Command::Load {
+            load,
+            key,
+            versions_to: Some(_),
+            ..
+        } => Some((*load, key.clone())),
+        _ => None,
+    });
+    let (load, key) = asked.expect("it looks for what is waited for");
+    let rows = rows.iter().map(|(row, due_in_ms)| DeferredRow {
+        due_in_ms: Some(*due_in_ms),
+        ..(*row).clone()
+    });
+    let rows = rows.collect();
+    desk.handle(Event::Loaded { load, key, rows });
+}
+
+/// Ends the next batch of the key, which has one message, and returns whether that one was alone.
+fn end(desk: &mut Desk, seq: u64, fate: impl Fn(&Work) -> Fate) -> bool {
+    let batch = desk.batch_with("k").expect("it runs");
+    let work = batch.works[0].clone();
+    assert_eq!((batch.works.len(), work.row.seq), (1, seq));
+    desk.end(&batch, vec![fate(&work)]);
+    work.is_alone
+}
+
+/// What a message lacks was there with a time of its own: nobody has looked since whether there is
+/// more.
+#[test]
+fn a_message_is_not_alone_where_what_it_waited_for_had_a_time_of_its_own() {
+    let mut desk = Desk::new(&contract(), 1, Vec::new());
+    let later = deferred(1, "a", Some(5), DeferralKind::Gap);
+    let earlier = deferred(2, "a", Some(4), DeferralKind::Retry);
+    let waits = |work: &Work| {
+        Fate::Deferred(Deferral {
+            kind: DeferralKind::Gap,
+            ..retry(work, 1_000)
+        })
+    };
+    let retries = |work: &Work| Fate::Deferred(retry(work, 500));
+    read(&mut desk, later.row.clone());
+    end(&mut desk, 1, waits);
+    answer_load(&mut desk, &[]);
+    read(&mut desk, earlier.row.clone());
+    end(&mut desk, 2, retries);
+    answer_load(&mut desk, &[(&earlier, 500)]);
+    desk.now_ms = 1_000;
+    desk.handle(Event::Tick);
+    answer_load(&mut desk, &[(&earlier, 0), (&later, 0)]);
+    end(&mut desk, 2, |_| Fate::Quarantined { holds_key: false });
+    assert!(!end(&mut desk, 1, waits), "it passes for alone");
+    answer_load(&mut desk, &[]);
+    desk.now_ms = 2_000;
+    desk.handle(Event::Tick);
+    answer_load(&mut desk, &[(&later, 0)]);
+    assert!(
+        end(&mut desk, 1, waits),
+        "nothing was found, and it waits on"
+    );
 }

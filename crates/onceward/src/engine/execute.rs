@@ -503,9 +503,13 @@ impl<S: Store> Executor<S> {
                     return Ok(PieceEnd::Settled);
                 }
                 PieceRan::Unknown => {
-                    self.record_failures(works, &mut attempt.draft).await?;
+                    let happened = self.record_failures(works, &mut attempt.draft).await?;
                     tally.apply(attempt.draft);
-                    return Err(Stop::Trouble);
+                    if !happened {
+                        return Err(Stop::Trouble);
+                    }
+                    *blocked = attempt.blocked;
+                    return Ok(PieceEnd::Settled);
                 }
                 PieceRan::FailedAt(index, _) => return Ok(PieceEnd::FailedAt(index)),
                 PieceRan::Failed if !piece.is_single() => return Ok(PieceEnd::Failed),

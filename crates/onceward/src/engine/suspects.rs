@@ -188,7 +188,11 @@ impl<S: Store> Executor<S> {
         Ok(())
     }
 
-    async fn look_up(&self, keys: &[LedgerKey], deferred: &[u64]) -> Result<Found, StoreError> {
+    pub(super) async fn look_up(
+        &self,
+        keys: &[LedgerKey],
+        deferred: &[u64],
+    ) -> Result<Found, StoreError> {
         let mut tx = self
             .store
             .begin(Begin {
