@@ -30,6 +30,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("cases", include_str!("../migrations/0007_cases.sql")),
     ("still", include_str!("../migrations/0008_still.sql")),
     ("dropped", include_str!("../migrations/0009_dropped.sql")),
+    (
+        "needs_person",
+        include_str!("../migrations/0010_needs_person.sql"),
+    ),
 ];
 
 const KNOWN: u32 = MIGRATIONS.len() as u32;

@@ -330,6 +330,12 @@ fn pace_line(backlog: &Backlog) -> Option<String> {
                 left.unwrap_or_default()
             )
         }
+        StillBecause::Person => format!(
+            "stands still: the other side has refused for {} until a person acts; it is tried \
+             again every minute, and at once after onceward subscription retry {}",
+            ago(still.since),
+            backlog.subscription
+        ),
     });
     let rate = backlog.rate.map(|rate| {
         let per_second = rate.per_second;
