@@ -93,8 +93,8 @@ struct PaceArgs {
     #[arg(long, value_name = "N", default_value_t = Pacing::default().in_flight_max)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: u32,
-    /// Stop when more than this share fails, in per cent
-    #[arg(long, value_name = "PERCENT", default_value_t = Pacing::default().failure_percent_max)]
+    /// Stop when this share fails, or more, in per cent; 0 stops at the first failure
+    #[arg(long, value_name = "PERCENT", default_value_t = Pacing::default().stop_at_percent)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     failures: u8,
     /// Who says that the canary went well
@@ -189,7 +189,7 @@ impl PaceArgs {
             rate_per_s: self.rate,
             ramp_ms: u64::try_from(self.ramp.as_millis()).unwrap_or(u64::MAX),
             in_flight_max: self.in_flight,
-            failure_percent_max: self.failures,
+            stop_at_percent: self.failures,
             verification: match self.verify {
                 VerifyArg::Outcome => Verification::Outcome,
                 VerifyArg::Person => Verification::Person,

@@ -194,8 +194,8 @@ pub(super) fn summary(campaign: &Campaign) -> String {
     }
     text.push_str(&format!("  {}\n", progress(campaign)));
     text.push_str(&format!(
-        "  canary of {}, then up to {} a second, at most {} in flight, stopped above {} % of failures\n",
-        pacing.canary, pacing.rate_per_s, pacing.in_flight_max, pacing.failure_percent_max
+        "  canary of {}, then up to {} a second, at most {} in flight, stopped from {} % of failures on\n",
+        pacing.canary, pacing.rate_per_s, pacing.in_flight_max, pacing.stop_at_percent
     ));
     text.push_str(&format!(
         "  planned by {}: {}",
