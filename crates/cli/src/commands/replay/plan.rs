@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use onceward_console::view::campaign_json;
 use onceward_core::Timestamp;
 use onceward_core::campaign::{CampaignKind, Finding, Pacing, RATE_PER_S_MAX, Verification};
 use onceward_core::store::{Campaign, ItemQuery, PlanCampaign, Replay, Selection, Source, Status};
 use serde_json::json;
 
-use super::show::{campaign_json, summary};
+use super::show::summary;
 use crate::commands::acting::{ActorArgs, case_number, of_name, past, refusal};
 use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::{Output, align_right, table};

@@ -1,6 +1,7 @@
 //! `onceward replay list` and `onceward replay show`.
 
 use clap::Args;
+use onceward_console::view::campaign_json;
 use onceward_core::campaign::{CampaignKind, Finding, ItemState};
 use onceward_core::store::{Campaign, CampaignItem, CampaignQuery, ItemQuery, Replay};
 use serde_json::{Value, json};
@@ -165,14 +166,6 @@ fn item_rows(items: &[CampaignItem]) -> comfy_table::Table {
     }
     align_right(&mut rows, &[0, 4]);
     rows
-}
-
-/// A campaign for programs.
-pub(in crate::commands) fn campaign_json(campaign: &Campaign) -> Value {
-    let mut value = json!(campaign);
-    value["state"] = json!(campaign.standing.state);
-    value["items_total"] = json!(campaign.counts.total());
-    value
 }
 
 /// A campaign in a few lines.
