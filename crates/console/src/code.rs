@@ -116,6 +116,10 @@ codes! {
     ActionUnreadable = "2044" 400 "the action cannot be read",
     /// The path or the query cannot be read.
     AddressUnreadable = "2033" 400 "the address cannot be read",
+    /// No such subscription.
+    NoSubscription = "2034" 404 "no such subscription",
+    /// No such campaign.
+    NoCampaign = "2035" 404 "no such replay campaign",
 }
 
 #[cfg(test)]

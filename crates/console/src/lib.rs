@@ -5,7 +5,9 @@
 //! |---|---|
 //! | `POST /v1/messages` | accepts CloudEvents: binary, structured, batch |
 //! | `GET /v1/operations/{id}` | how far a business operation has come |
+//! | `GET /v1/backlog` | how every subscription stands; with a [`Board`] |
 //! | `/v1/quarantine` | cases, their causes, and what people do with them; with a [`Desk`] |
+//! | `GET /v1/replays`, `GET /v1/replays/{id}` | replay campaigns and their messages; with a [`Board`] |
 //! | `GET /livez` | the process answers; asks no database |
 //! | `GET /readyz` | the database and the engine are fit for work |
 //!
@@ -35,6 +37,8 @@
 //! then refused even where the listener's address was not checked.
 
 mod access;
+mod backlog;
+mod board;
 mod code;
 mod desk;
 mod gate;
@@ -43,8 +47,10 @@ mod health;
 mod idempotency;
 mod messages;
 mod operations;
+pub mod overview;
 mod problem;
 mod quarantine;
+mod replays;
 mod store_gate;
 pub mod view;
 
@@ -56,6 +62,7 @@ use axum::Router;
 use axum::routing::{get, post};
 
 pub use access::{Access, AccessError, Caller, ExposureError, Scope, check_exposure};
+pub use board::{Board, StoreBoard};
 pub use code::Code;
 pub use desk::{Desk, Payloads, StoreDesk, UnknownPayloads};
 pub use gate::{
@@ -72,6 +79,7 @@ pub const BODY_BYTES_MAX_DEFAULT: usize = 1 << 20;
 pub struct Console {
     gate: Arc<dyn Gate>,
     desk: Option<Arc<dyn Desk>>,
+    board: Option<Arc<dyn Board>>,
     payloads: Arc<dyn Payloads>,
     access: Access,
     hosts: BTreeSet<String>,
@@ -87,6 +95,7 @@ impl Console {
         Self {
             gate: Arc::new(gate),
             desk: None,
+            board: None,
             payloads: Arc::new(UnknownPayloads),
             access: Access::default(),
             hosts: hosts.into_iter().map(str::to_owned).collect(),
@@ -100,6 +109,13 @@ impl Console {
     #[must_use]
     pub fn desk(mut self, desk: impl Desk) -> Self {
         self.desk = Some(Arc::new(desk));
+        self
+    }
+
+    /// Serves how everything stands, and replay campaigns.
+    #[must_use]
+    pub fn board(mut self, board: impl Board) -> Self {
+        self.board = Some(Arc::new(board));
         self
     }
 
@@ -154,10 +170,15 @@ impl Console {
             Some(_) => quarantine::routes(),
             None => Router::new(),
         };
+        let board = match state.board {
+            Some(_) => backlog::routes().merge(replays::routes()),
+            None => Router::new(),
+        };
         let guarded = Router::new()
             .route("/v1/messages", post(messages::accept))
             .route("/v1/operations/{id}", get(operations::show))
             .merge(quarantine)
+            .merge(board)
             .fallback(guard::no_such_path)
             .method_not_allowed_fallback(guard::no_such_method)
             .layer(axum::middleware::from_fn_with_state(

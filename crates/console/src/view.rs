@@ -1,9 +1,10 @@
-//! A case as it is shown: without payload data but what the type's marks permit, or revealed.
+//! Cases as they are shown: without payload data but what the type's marks permit, or revealed. And
+//! campaigns.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use onceward_core::sensitivity::{Difference, Sensitivity, differences};
-use onceward_core::store::{AuditEntry, Case};
+use onceward_core::store::{AuditEntry, Campaign, Case};
 use onceward_core::{Envelope, FailureRecord, Payload, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -199,6 +200,15 @@ pub fn differences_of(
     };
     let (old, new) = (value(before)?, value(after)?);
     Some(differences(&old, &new, sensitivity))
+}
+
+/// A campaign, for programs.
+#[must_use]
+pub fn campaign_json(campaign: &Campaign) -> Value {
+    let mut value = json!(campaign);
+    value["state"] = json!(campaign.standing.state);
+    value["items_total"] = json!(campaign.counts.total());
+    value
 }
 
 /// One action of a case's history, for programs.

@@ -13,8 +13,8 @@ pub struct RetryPolicy {
     pub factor: f64,
     /// Attempts in all, worker deaths and broker redeliveries included.
     pub attempts_max: u32,
-    /// Age since first taken at which the budget ends; time paused, behind a breaker or
-    /// rate-limited does not count.
+    /// Age since first put aside at which the budget ends; time paused, behind a breaker,
+    /// rate-limited or in need of a person for all does not count.
     pub age_max_ms: u64,
 }
 

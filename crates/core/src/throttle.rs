@@ -174,6 +174,40 @@ pub enum Verdict {
     },
 }
 
+/// A message type whose new messages may be refused, as it was judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Judged {
+    /// The type.
+    #[serde(rename = "type")]
+    pub message_type: String,
+    /// What was promised of it, in milliseconds.
+    pub promised_ms: u64,
+    /// What is in front of a new message, by subscription.
+    pub loads: Vec<(String, Load)>,
+    /// Whether new messages are accepted.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+impl Judged {
+    /// Judges a type by the load of the subscriptions that take it; see [`judge`].
+    #[must_use]
+    pub fn of(
+        message_type: String,
+        promised_ms: u64,
+        before: Verdict,
+        loads: Vec<(String, Load)>,
+    ) -> Self {
+        let only: Vec<Load> = loads.iter().map(|(_, load)| *load).collect();
+        Self {
+            verdict: judge(before, &only, promised_ms),
+            message_type,
+            promised_ms,
+            loads,
+        }
+    }
+}
+
 /// Judges a type by the load of the subscriptions that take it. What is refused is accepted again
 /// when half the promise is enough, so that the answer does not change with every message. Without
 /// a subscription nothing is refused.

@@ -8,7 +8,7 @@ use onceward_core::Message;
 use onceward_core::contract::Contract;
 use onceward_core::store::{BacklogQuery, Status, StoreError, StoreErrorKind};
 use onceward_core::throttle::{
-    CURRENT_FOR_MS, Gauge, Load, Sight, Throttle as Policy, Verdict, judge, promised_ms,
+    CURRENT_FOR_MS, Gauge, Judged, Load, Sight, Throttle as Policy, Verdict, promised_ms,
 };
 use tokio::time::Instant;
 
@@ -51,7 +51,7 @@ struct Shared {
 #[derive(Debug)]
 struct Seen {
     at: Instant,
-    verdicts: BTreeMap<String, Verdict>,
+    judged: BTreeMap<String, Judged>,
 }
 
 /// New messages of a type are refused: the work that waits would break what was promised of them.
@@ -89,7 +89,7 @@ impl Throttle {
                 gauges: BTreeMap::new(),
                 others: BTreeMap::new(),
                 promised_ms: shared.promised_ms.clone(),
-                verdicts: BTreeMap::new(),
+                judged: BTreeMap::new(),
             };
             let every = Duration::from_millis(every_ms.max(1));
             tokio::spawn(looks.go_on(Arc::downgrade(&shared), every));
@@ -105,17 +105,31 @@ impl Throttle {
         if !self.shared.promised_ms.contains_key(message_type) {
             return Ok(());
         }
-        let seen = self.shared.seen.read();
-        let seen = seen.unwrap_or_else(PoisonError::into_inner);
-        let is_current = |seen: &&Seen| seen.at.elapsed() < Duration::from_millis(CURRENT_FOR_MS);
-        let verdict = seen.as_ref().filter(is_current);
-        match verdict.and_then(|seen| seen.verdicts.get(message_type)) {
+        let verdict = self.seen(|judged| judged.get(message_type).map(|judged| judged.verdict));
+        match verdict.flatten() {
             Some(Verdict::Refuse { retry_after_ms }) => Err(Throttled {
                 message_type: message_type.to_owned(),
-                retry_after_ms: *retry_after_ms,
+                retry_after_ms,
             }),
             Some(Verdict::Open) | None => Ok(()),
         }
+    }
+
+    /// All types that may be refused, as the last look judged them, with what is in front of a new
+    /// message. Empty where nobody could look of late.
+    #[must_use]
+    pub fn judged(&self) -> Vec<Judged> {
+        let judged = self.seen(|judged| judged.values().cloned().collect());
+        judged.unwrap_or_default()
+    }
+
+    /// What the last look came to, unless it was too long ago.
+    fn seen<T>(&self, of: impl FnOnce(&BTreeMap<String, Judged>) -> T) -> Option<T> {
+        let seen = self.shared.seen.read();
+        let seen = seen.unwrap_or_else(PoisonError::into_inner);
+        let is_current = |seen: &&Seen| seen.at.elapsed() < Duration::from_millis(CURRENT_FOR_MS);
+        let current = seen.as_ref().filter(is_current);
+        current.map(|seen| of(&seen.judged))
     }
 
     /// The same for a typed message.
@@ -134,7 +148,7 @@ struct Looks<S> {
     /// Subscriptions that take none of the types, with how many looks leave them out still.
     others: BTreeMap<String, u32>,
     promised_ms: BTreeMap<String, u64>,
-    verdicts: BTreeMap<String, Verdict>,
+    judged: BTreeMap<String, Judged>,
 }
 
 impl<S: Status> Looks<S> {
@@ -152,7 +166,7 @@ impl<S: Status> Looks<S> {
                 Ok(()) => {
                     let seen = Seen {
                         at: Instant::now(),
-                        verdicts: self.verdicts.clone(),
+                        judged: self.judged.clone(),
                     };
                     let mut place = shared.seen.write().unwrap_or_else(PoisonError::into_inner);
                     *place = Some(seen);
@@ -174,7 +188,7 @@ impl<S: Status> Looks<S> {
         let names = self.store.subscriptions().await?;
         self.gauges.retain(|name, _| names.contains(name));
         self.others.retain(|name, _| names.contains(name));
-        let mut loads: BTreeMap<String, Vec<Load>> = BTreeMap::new();
+        let mut loads: BTreeMap<String, Vec<(String, Load)>> = BTreeMap::new();
         for name in names {
             if let Some(left) = self.others.get_mut(&name).filter(|left| **left > 0) {
                 *left -= 1;
@@ -201,15 +215,17 @@ impl<S: Status> Looks<S> {
             }
             self.others.remove(&name);
             for message_type in its {
-                loads.entry(message_type).or_default().push(load);
+                let its = loads.entry(message_type).or_default();
+                its.push((name.clone(), load));
             }
         }
         for (message_type, promised_ms) in &self.promised_ms {
-            let before = self.verdicts.get(message_type).copied().unwrap_or_default();
-            let loads = loads.get(message_type).map_or(&[][..], Vec::as_slice);
-            let verdict = judge(before, loads, *promised_ms);
-            report(message_type, before, verdict);
-            self.verdicts.insert(message_type.clone(), verdict);
+            let before = self.judged.get(message_type).map(|judged| judged.verdict);
+            let before = before.unwrap_or_default();
+            let loads = loads.remove(message_type).unwrap_or_default();
+            let judged = Judged::of(message_type.clone(), *promised_ms, before, loads);
+            report(message_type, before, judged.verdict);
+            self.judged.insert(message_type.clone(), judged);
         }
         Ok(())
     }

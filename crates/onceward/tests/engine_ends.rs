@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use common::{append, options, sqlite, until};
 use onceward::core::store::{
-    Append, Begin, Case, CaseQuery, Effects, End, Join, Lanes, Schema, Store, StoreErrorKind, Take,
+    Append, BacklogQuery, Begin, Case, CaseQuery, Effects, End, Join, Lanes, Schema, Status, Store,
+    StoreErrorKind, Take,
 };
 use onceward::sqlite::Sqlite;
 use onceward::{
@@ -315,11 +316,14 @@ async fn a_suspect_that_never_ran_is_not_recorded_as_running() {
         kinds().await.first().is_some_and(|kind| kind == "retry")
     })
     .await;
-    until("the second waits behind it", || async {
+    until("the second is held behind it", || async {
         let kinds = kinds().await;
-        kinds.len() == 2 && kinds[1] != "running"
+        kinds.len() == 2 && kinds[1] == "held"
     })
     .await;
+    let query = BacklogQuery::new("suspects", 10);
+    let deferred = store.backlog(query).await.unwrap().deferred;
+    assert_eq!((deferred.retry, deferred.held), (1, 1), "{deferred:?}");
     engine.shutdown(Duration::from_secs(5)).await;
 }
 

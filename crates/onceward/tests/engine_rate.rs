@@ -88,18 +88,20 @@ async fn is_kept_by_two<S: Store>(store: &S) {
         burst: 5,
     };
     let noting = Noting::default();
+    // The subscription is there, and limited, before those that are measured: each of them knows of
+    // the limit when it has its lanes.
+    let registers = start(store, &noting).await;
+    registers.shutdown(Duration::from_secs(5)).await;
+    limit(store, rate).await;
     let first = start(store, &noting).await;
     let second = start(store, &noting).await;
-    limit(store, rate).await;
     first.owns_all_lanes().await;
     second.owns_all_lanes().await;
-    // Both know of it: a survey each, at least.
     until("both share the lanes", async || {
         let lanes = |state: onceward::EngineState| state.lanes["work"].len();
         (lanes(first.state()), lanes(second.state())) == (8, 8)
     })
     .await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
     let began = Instant::now();
     append(store, &envelopes(600)).await;
     until("some have begun", async || {

@@ -40,7 +40,7 @@ const AT_ONCE: Pacing = Pacing {
     rate_per_s: 10_000,
     ramp_ms: 0,
     in_flight_max: 10_000,
-    failure_percent_max: 10,
+    stop_at_percent: 10,
     verification: onceward::core::campaign::Verification::Outcome,
 };
 

@@ -181,6 +181,10 @@ async fn a_pause_for_a_person_holds_although_the_breaker_closes() {
     pass(MINUTE_MS / 2).await;
     let asked = receiver.asked.load(Ordering::SeqCst) - before;
     assert_eq!(asked, 0, "the next one would fare the same");
+    let still = backlog(&store, "mail").await.still;
+    let still = still.expect("it is said that it stands still");
+    assert_eq!(still.because, StillBecause::Person);
+    assert!(still.until.is_some(), "when it is tried again is known");
     pass(2 * MINUTE_MS).await;
     let left = backlog(&store, "mail").await.deferred;
     assert_eq!(

@@ -113,7 +113,7 @@ async fn plan(store: &MemoryStore, items_max: usize) -> Campaign {
             rate_per_s: RATE_PER_S,
             ramp_ms: 0,
             in_flight_max: 1_000,
-            failure_percent_max: 5,
+            stop_at_percent: 5,
             ..Pacing::default()
         },
         accept: &[],

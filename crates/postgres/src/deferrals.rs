@@ -214,6 +214,25 @@ pub(crate) async fn clear_running(
     remove(connection, statement, subscription, seqs).await
 }
 
+/// Makes deferrals of kind running held ones.
+pub(crate) async fn hold_running(
+    connection: &mut PgConnection,
+    subscription: &str,
+    seqs: &[u64],
+    now: Option<i64>,
+) -> Result<(), StoreError> {
+    if seqs.is_empty() {
+        return Ok(());
+    }
+    let query = sqlx::query(include_str!("../sql/deferrals/hold_running.sql"))
+        .bind(subscription)
+        .bind(seqs.iter().map(|seq| *seq as i64).collect::<Vec<_>>())
+        .bind(now);
+    let held = query.execute(connection).await;
+    held.map_err(while_doing(WRITE))?;
+    Ok(())
+}
+
 async fn remove(
     connection: &mut PgConnection,
     statement: &'static str,

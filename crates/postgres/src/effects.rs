@@ -74,6 +74,8 @@ impl Effects for Postgres {
         deferrals::put(connection, request.subscription, request.defer, self.now()).await?;
         deferrals::clear(connection, request.subscription, request.clear).await?;
         deferrals::clear_running(connection, request.subscription, request.clear_running).await?;
+        let held = request.hold_running;
+        deferrals::hold_running(connection, request.subscription, held, self.now()).await?;
         self.append(connection, request.append).await?;
         // A statement of ours would have failed in a transaction that has failed.
         let is_empty = request.ledger.is_empty()
@@ -81,6 +83,7 @@ impl Effects for Postgres {
             && request.defer.is_empty()
             && request.clear.is_empty()
             && request.clear_running.is_empty()
+            && request.hold_running.is_empty()
             && request.append.is_empty();
         tx.was_lent &= is_empty;
         Ok(Settled { ledger_rows })

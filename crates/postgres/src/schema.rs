@@ -31,6 +31,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("still", include_str!("../migrations/0008_still.sql")),
     ("dropped", include_str!("../migrations/0009_dropped.sql")),
     ("plans", include_str!("../migrations/0010_plans.sql")),
+    (
+        "needs_person",
+        include_str!("../migrations/0011_needs_person.sql"),
+    ),
 ];
 
 const KNOWN: u32 = MIGRATIONS.len() as u32;

@@ -28,6 +28,7 @@ const DEFER: &str = include_str!("../sql/effects/defer.sql");
 const STILL_THERE: &str = include_str!("../sql/effects/still_there.sql");
 const CLEAR: &str = include_str!("../sql/effects/clear.sql");
 const CLEAR_RUNNING: &str = include_str!("../sql/effects/clear_running.sql");
+const HOLD_RUNNING: &str = include_str!("../sql/effects/hold_running.sql");
 const OPEN_CASE: &str = include_str!("../sql/effects/open_case.sql");
 const MARK_SET: &str = include_str!("../sql/effects/mark_set.sql");
 const MARK_RELEASE: &str = include_str!("../sql/effects/mark_release.sql");
@@ -111,6 +112,14 @@ impl Effects for Sqlite {
                     .await
                     .attempting(SETTLE)?;
             }
+        }
+        if !request.hold_running.is_empty() {
+            let hold = sqlx::query(HOLD_RUNNING)
+                .bind(request.subscription)
+                .bind(to_json(&request.hold_running, SETTLE)?)
+                .bind(now);
+            let held = hold.execute(&mut *connection).await;
+            held.attempting(SETTLE)?;
         }
         append::insert(connection, request.append, now).await?;
         Ok(Settled { ledger_rows })

@@ -45,7 +45,7 @@ const RENAMES: [&str; 9] = [
 ];
 
 /// Name and statements of each version, in order from 1.
-const MIGRATIONS: [(&str, &str); 7] = [
+const MIGRATIONS: [(&str, &str); 8] = [
     ("tables", include_str!("../migrations/0001_tables.sql")),
     ("operate", include_str!("../migrations/0002_operate.sql")),
     ("replay", include_str!("../migrations/0003_replay.sql")),
@@ -53,6 +53,10 @@ const MIGRATIONS: [(&str, &str); 7] = [
     ("cases", include_str!("../migrations/0005_cases.sql")),
     ("still", include_str!("../migrations/0006_still.sql")),
     ("dropped", include_str!("../migrations/0007_dropped.sql")),
+    (
+        "needs_person",
+        include_str!("../migrations/0008_needs_person.sql"),
+    ),
 ];
 
 const PING_WAIT: Duration = Duration::from_secs(5);

@@ -17,6 +17,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::GoneUnseen => "deferrals::what_is_gone_is_told",
         Defect::FirstTimeForgotten => "deferrals::the_age_counts_from_the_first_time",
         Defect::HeldOverwrites => "deferrals::holding_overwrites_nothing",
+        Defect::MarksStay => "deferrals::what_was_not_begun_after_all_is_held_again",
         Defect::DeferralsUnordered => "deferrals::a_keys_messages_come_in_their_order",
         Defect::OldEpochHonoured => "takeover::a_position_of_an_old_epoch_is_ignored",
         Defect::NeverSuspect => "takeover::only_the_lane_of_a_dead_owner_is_suspect",

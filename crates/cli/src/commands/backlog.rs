@@ -1,23 +1,22 @@
 //! `onceward backlog`.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
+use comfy_table::Table;
+use onceward_console::overview::{
+    KEYS_MAX_DEFAULT, Overview, OverviewQuery, SubscriptionNow, WAITING_COUNTED_MAX,
+};
 use onceward_core::Timestamp;
 use onceward_core::campaign::CampaignState;
 use onceward_core::group::Priority;
-use onceward_core::hold::{HoldLimits, Limit};
+use onceward_core::hold::Limit;
 use onceward_core::store::{
-    Backlog, BacklogQuery, Campaign, CampaignQuery, Cases, DropCount, DropCountQuery, GroupBacklog,
-    HeldQuery, LongHeld, Replay, Status, StillBecause, Upkeep, UpkeepReport,
+    Backlog, Campaign, Cases, GroupBacklog, LongHeld, Replay, Status, StillBecause, StillNow,
+    Upkeep, UpkeepReport,
 };
-use serde_json::{Value, json};
 
 use super::acting::no_subscription;
-use super::old_cases::{CASES_MS_DEFAULT, OldCases};
-use super::refusing::Refusing;
-use super::replay::campaign_json;
-use super::subscription::{DROPS_COUNTED_MAX, count_text};
+use super::subscription::{NONE_REGISTERED, count_text};
+use super::{old_cases, refusing};
 use crate::cli::Global;
 use crate::config::Config;
 use crate::error::Error;
@@ -31,10 +30,10 @@ pub struct BacklogArgs {
     #[arg(long, value_name = "NAME")]
     subscription: Option<String>,
     /// Where to stop counting what waits
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = WAITING_COUNTED_MAX)]
     count_max: u64,
     /// How many of the keys to name behind which messages have waited the longest
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = KEYS_MAX_DEFAULT)]
     keys_max: u32,
 }
 
@@ -48,113 +47,50 @@ pub async fn run<S: Status + Upkeep + Cases + Replay>(
     global: &Global,
     args: &BacklogArgs,
 ) -> Result<(), Error> {
-    let mut names = opened.check(opened.store.subscriptions().await)?;
     if let Some(wanted) = &args.subscription {
+        let names = opened.check(opened.store.subscriptions().await)?;
         if !names.contains(wanted) {
             return Err(no_subscription(wanted, &names));
         }
-        names.retain(|name| name == wanted);
     }
-    let limits = limits(global);
-    let mut backlogs = Vec::new();
-    let mut held = Vec::new();
-    for name in &names {
-        let query = BacklogQuery {
-            subscription: name,
-            count_max: args.count_max,
-            before: None,
-        };
-        backlogs.push(opened.check(opened.store.backlog(query).await)?);
-        let query = HeldQuery {
-            subscription: name,
-            beyond: None,
-            keys_max: args.keys_max,
-        };
-        let longest = opened.check(opened.store.longest_held(query).await)?;
-        let limits = limits.get(name).copied().unwrap_or_default();
-        // One that is deep and young would not be among those that have waited the longest.
-        let query = HeldQuery {
-            subscription: name,
-            beyond: Some(limits),
-            keys_max: args.keys_max,
-        };
-        let beyond = opened.check(opened.store.longest_held(query).await)?;
-        held.push(HeldHere::of(limits, longest, beyond));
-    }
-    let mut drops = Vec::new();
-    for name in &names {
-        let query = DropCountQuery {
-            subscription: name,
-            count_max: DROPS_COUNTED_MAX,
-        };
-        drops.push(opened.check(opened.store.drop_counts(query).await)?);
-    }
-    let refusing = match Config::load(&global.config) {
-        Ok(config) => Refusing::find(opened, &config.contract, &backlogs, args.count_max).await?,
-        Err(_) => Vec::new(),
+    let config = Config::load(&global.config).ok();
+    let standards = config.as_ref().map(Config::standards).unwrap_or_default();
+    let query = OverviewQuery {
+        subscription: args.subscription.as_deref(),
+        count_max: args.count_max,
+        keys_max: args.keys_max,
     };
-    let tidied = opened.check(opened.store.last_tidy().await)?;
-    let cases_ms = Config::load(&global.config).map_or(CASES_MS_DEFAULT, |config| config.cases_ms);
-    let old = opened.check(OldCases::find(opened.store, cases_ms, now()).await)?;
-    let campaigns = campaigns(opened, args.subscription.as_deref()).await?;
+    let overview = Overview::of(opened.store, query, &standards, now()).await;
+    let mut overview = opened.check(overview)?;
+    if let Some(config) = &config {
+        let seen = &overview.subscriptions;
+        overview.judged = refusing::find(opened, &config.contract, seen, args.count_max).await?;
+    }
     if output.is_json() {
-        return output.json(&json!({
-            "campaigns": campaigns.iter().map(campaign_json).collect::<Vec<Value>>(),
-            "subscriptions": backlogs.iter().zip(&held).zip(&drops)
-                .map(|((backlog, held), drops)| backlog_json(backlog, held, drops))
-                .collect::<Vec<Value>>(),
-            "refusing": refusing,
-            "retention": tidied.map(|(at, report)| retention_json(at, &report)),
-            "cases_past_retention": old,
-        }));
+        return output.json(&overview.json(now()));
     }
-    for_people(output, &backlogs)?;
-    for line in backlogs.iter().flat_map(group_lines) {
-        output.line(&line)?;
-    }
-    for line in backlogs.iter().filter_map(pace_line) {
-        output.line(&line)?;
-    }
-    for (backlog, held) in backlogs.iter().zip(&held) {
-        for line in held.lines(&backlog.subscription) {
-            output.line(&line)?;
-        }
-    }
-    for (backlog, drops) in backlogs.iter().zip(&drops) {
-        if let Some(line) = dropped_line(&backlog.subscription, drops) {
-            output.line(&line)?;
-        }
-    }
-    for line in refusing.iter().filter_map(Refusing::line) {
-        output.line(&line)?;
-    }
-    for campaign in &campaigns {
-        output.line(&campaign_line(campaign, now()))?;
-    }
-    output.line(&retention_line(tidied.as_ref()))?;
-    old.map_or(Ok(()), |old| output.line(&old.words()))
+    for_people(output, &overview)
 }
 
-/// Campaigns that are not over: what they refer to is kept.
-async fn campaigns<S: Replay>(
-    opened: Opened<'_, S>,
-    subscription: Option<&str>,
-) -> Result<Vec<Campaign>, Error> {
-    let mut found = Vec::new();
-    let mut query = CampaignQuery {
-        subscription,
-        rows_max: 1_000,
-        ..CampaignQuery::default()
-    };
-    loop {
-        let page = opened.check(opened.store.campaigns(query).await)?;
-        let Some(last) = page.last() else {
-            return Ok(found);
-        };
-        query.after_campaign_id = last.campaign_id;
-        let is_on = |campaign: &Campaign| !campaign.standing.state.is_over();
-        found.extend(page.into_iter().filter(is_on));
+fn for_people(output: Output, overview: &Overview) -> Result<(), Error> {
+    let all = &overview.subscriptions;
+    match all.is_empty() {
+        true => output.say(NONE_REGISTERED),
+        false => output.table(&rows(all))?,
     }
+    let backlogs = || all.iter().map(|subscription| &subscription.backlog);
+    let lines = backlogs().flat_map(group_lines);
+    let lines = lines.chain(backlogs().filter_map(pace_line));
+    let lines = lines.chain(all.iter().flat_map(held_lines));
+    let lines = lines.chain(all.iter().filter_map(dropped_line));
+    let lines = lines.chain(overview.judged.iter().filter_map(refusing::line));
+    let now = now();
+    let lines = lines.chain(overview.campaigns.iter().map(|c| campaign_line(c, now)));
+    let lines = lines.chain([retention_line(overview.tidied.as_ref(), now)]);
+    for line in lines.chain(overview.old_cases.as_ref().map(old_cases::words)) {
+        output.line(&line)?;
+    }
+    Ok(())
 }
 
 fn campaign_line(campaign: &Campaign, now: Timestamp) -> String {
@@ -181,7 +117,7 @@ fn campaign_line(campaign: &Campaign, now: Timestamp) -> String {
     }
 }
 
-fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
+fn rows(subscriptions: &[SubscriptionNow]) -> Table {
     let mut rows = table(&[
         "SUBSCRIPTION",
         "WAITING",
@@ -194,7 +130,7 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
         "QUARANTINED",
         "LANES",
     ]);
-    for b in backlogs {
+    for SubscriptionNow { backlog: b, .. } in subscriptions {
         let more = if b.waiting_is_lower_bound { "+" } else { "" };
         rows.add_row([
             b.subscription.clone(),
@@ -210,7 +146,7 @@ fn for_people(output: Output, backlogs: &[Backlog]) -> Result<(), Error> {
         ]);
     }
     align_right(&mut rows, &[1, 2, 3, 4, 5, 6, 7, 8]);
-    output.table(&rows)
+    rows
 }
 
 /// What waits of each class, the highest first, where there are several or tenants are told apart.
@@ -250,86 +186,59 @@ fn group_lines(backlog: &Backlog) -> Vec<String> {
     classes.collect()
 }
 
-/// The limits of each subscription that the configuration has, where there is one.
-fn limits(global: &Global) -> BTreeMap<String, HoldLimits> {
-    let Ok(config) = Config::load(&global.config) else {
-        return BTreeMap::new();
-    };
-    let subscriptions = config.contract.subscriptions.into_values();
-    subscriptions.map(|s| (s.name, s.hold)).collect()
-}
-
-/// The keys of a subscription behind which messages are held.
-struct HeldHere {
-    limits: HoldLimits,
-    /// Each with the limits that it is beyond.
-    keys: Vec<(LongHeld, Vec<Limit>)>,
-}
-
-impl HeldHere {
-    fn of(limits: HoldLimits, longest: Vec<LongHeld>, beyond: Vec<LongHeld>) -> Self {
-        let mut keys = longest;
-        for key in beyond {
-            if !keys.iter().any(|other| other.key == key.key) {
-                keys.push(key);
-            }
-        }
-        let passed = |key: LongHeld| {
-            let passed = limits.passed(key.depth, key.age_ms);
-            (key, passed)
-        };
-        Self {
-            limits,
-            keys: keys.into_iter().map(passed).collect(),
-        }
-    }
-
-    /// What has waited the longest, and everything that is beyond a limit.
-    fn lines(&self, subscription: &str) -> Vec<String> {
-        let is_told =
-            |(at, (_, passed)): &(usize, &(LongHeld, Vec<Limit>))| *at == 0 || !passed.is_empty();
-        let told = self.keys.iter().enumerate().filter(is_told);
-        told.map(|(_, (key, passed))| {
-            let behind = match (key.case_id, key.behind.as_str()) {
-                (Some(case_id), _) => format!("case {case_id}"),
-                (None, kind) => format!("a message deferred as {kind}"),
-            };
-            let age_ms = i64::try_from(key.age_ms).unwrap_or(i64::MAX);
-            let mut line = format!(
-                "held: {subscription}: {} message(s) of key {} for {}, behind {behind}",
-                key.depth,
-                key.key,
-                age(age_ms)
-            );
-            for limit in passed {
-                line.push_str(match limit {
-                    Limit::Depth => "; BEYOND hold_depth",
-                    Limit::Age => "; BEYOND hold_age",
-                });
-            }
-            line
-        })
+/// The key whose messages have waited the longest, and every one beyond a limit.
+fn held_lines(subscription: &SubscriptionNow) -> Vec<String> {
+    let name = &subscription.backlog.subscription;
+    let told = subscription.held.told();
+    told.map(|(key, passed)| held_line(name, key, passed))
         .collect()
+}
+
+fn held_line(subscription: &str, key: &LongHeld, passed: &[Limit]) -> String {
+    let behind = match (key.case_id, key.behind.as_str()) {
+        (Some(case_id), _) => format!("case {case_id}"),
+        (None, kind) => format!("a message deferred as {kind}"),
+    };
+    let age_ms = i64::try_from(key.age_ms).unwrap_or(i64::MAX);
+    let mut line = format!(
+        "held: {subscription}: {} message(s) of key {} for {}, behind {behind}",
+        key.depth,
+        plain(&key.key),
+        age(age_ms)
+    );
+    for limit in passed {
+        line.push_str(match limit {
+            Limit::Depth => "; BEYOND hold_depth",
+            Limit::Age => "; BEYOND hold_age",
+        });
     }
+    line
 }
 
 /// What stands still without an operator's word, and what operators limited.
 fn pace_line(backlog: &Backlog) -> Option<String> {
     let ago = |at| age(backlog.now.millis_since(at));
+    let left = |still: StillNow| {
+        let left = still.until.map(|at| age(at.millis_since(backlog.now)));
+        left.map(|left| format!(", for another {left}"))
+            .unwrap_or_default()
+    };
     let still = backlog.still.map(|still| match still.because {
         StillBecause::Breaker => format!(
             "stands still: the other side has been away for {} (breaker open)",
             ago(still.since)
         ),
-        StillBecause::RateWindow => {
-            let left = still.until.map(|at| age(at.millis_since(backlog.now)));
-            let left = left.map(|left| format!(", for another {left}"));
-            format!(
-                "stands still: the other side asked {} ago to be left alone{}",
-                ago(still.since),
-                left.unwrap_or_default()
-            )
-        }
+        StillBecause::RateWindow => format!(
+            "stands still: the other side asked {} ago to be left alone{}",
+            ago(still.since),
+            left(still)
+        ),
+        StillBecause::Person => format!(
+            "stands still: the other side has refused for {} until a person acts; it is tried \
+             again every minute, and at once after onceward subscription retry {}",
+            ago(still.since),
+            backlog.subscription
+        ),
     });
     let rate = backlog.rate.map(|rate| {
         let per_second = rate.per_second;
@@ -356,33 +265,10 @@ fn lanes_text(backlog: &Backlog) -> String {
     }
 }
 
-fn backlog_json(backlog: &Backlog, held: &HeldHere, drops: &[DropCount]) -> Value {
-    let age_ms = |then: Option<Timestamp>| then.map(|then| backlog.now.millis_since(then).max(0));
-    let mut value = json!(backlog);
-    value["oldest_waiting_age_ms"] = json!(age_ms(backlog.oldest_waiting_at));
-    value["oldest_deferred_age_ms"] = json!(age_ms(backlog.oldest_deferred_at));
-    let shown = value.get_mut("groups").and_then(Value::as_array_mut);
-    for (group, shown) in backlog.groups.iter().zip(shown.into_iter().flatten()) {
-        shown["oldest_waiting_age_ms"] = json!(age_ms(group.oldest_waiting_at));
-    }
-    value["dropped"] = json!(drops);
-    value["ready_age_ms"] = json!(backlog.ready_age_ms());
-    value["held_limits"] = json!(held.limits);
-    value["held_longest"] = held
-        .keys
-        .iter()
-        .map(|(key, passed)| {
-            let mut value = json!(key);
-            value["beyond"] = json!(passed);
-            value
-        })
-        .collect();
-    value
-}
-
 /// What policies gave up in the last 24 hours, if anything.
-fn dropped_line(subscription: &str, drops: &[DropCount]) -> Option<String> {
-    let ways: Vec<String> = drops
+fn dropped_line(subscription: &SubscriptionNow) -> Option<String> {
+    let ways: Vec<String> = subscription
+        .drops
         .iter()
         .filter(|drop| drop.last_day > 0)
         .map(|drop| {
@@ -393,22 +279,15 @@ fn dropped_line(subscription: &str, drops: &[DropCount]) -> Option<String> {
         .collect();
     let ways = (!ways.is_empty()).then(|| ways.join(", "))?;
     Some(format!(
-        "given up: {subscription}: {ways} in the last 24 hours"
+        "given up: {}: {ways} in the last 24 hours",
+        subscription.backlog.subscription
     ))
 }
 
-fn retention_json(at: Timestamp, report: &UpkeepReport) -> Value {
-    let mut value = json!(report);
-    value["tidied_at"] = json!(at);
-    value["tidied_age_ms"] = json!(now().millis_since(at).max(0));
-    value
-}
-
-fn retention_line(tidied: Option<&(Timestamp, UpkeepReport)>) -> String {
+fn retention_line(tidied: Option<&(Timestamp, UpkeepReport)>, now: Timestamp) -> String {
     let Some((at, report)) = tidied else {
         return "retention: has not run yet; `onceward up` runs it each minute".to_owned();
     };
-    let now = now();
     let mut line = format!("retention: ran {} ago", age(now.millis_since(*at)));
     if let Some(oldest) = report.log_oldest_at {
         line.push_str(&format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use onceward_core::Ending;
 use onceward_core::store::{
-    MessageState, MessageStatus, Operate, OperationQuery, RevealOperation, Status,
+    DeferralKind, MessageState, MessageStatus, Operate, OperationQuery, RevealOperation, Status,
 };
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -243,7 +243,9 @@ pub(super) fn describe(state: &MessageState) -> String {
             if attempts > 0 {
                 text.push_str(&format!(" after {attempts} attempts"));
             }
-            if let Some(due_at) = due_at {
+            if kind.as_str() == DeferralKind::Held.as_str() {
+                text.push_str(", behind an earlier message of its key");
+            } else if let Some(due_at) = due_at {
                 let wait_ms = due_at.millis_since(now());
                 text.push_str(&format!(", due in {}", age(wait_ms)));
             }

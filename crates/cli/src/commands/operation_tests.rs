@@ -97,3 +97,18 @@ fn growing_older_is_no_change_and_another_attempt_is() {
     assert_eq!(aged(2, 250), aged(2, 500));
     assert_ne!(aged(2, 250), aged(3, 250));
 }
+
+#[test]
+fn what_is_held_is_not_said_to_be_due() {
+    let held = MessageState::Deferred {
+        kind: "held".into(),
+        due_at: Some(Timestamp::from_micros(0)),
+        spent: Spent::default(),
+        failure: None,
+    };
+    let text = describe(&held);
+    assert_eq!(
+        text,
+        "deferred (held), behind an earlier message of its key"
+    );
+}

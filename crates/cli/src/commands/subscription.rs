@@ -3,12 +3,14 @@
 mod dropped;
 mod ending;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
+use onceward_console::overview::DROPS_COUNTED_MAX;
 use onceward_core::Timestamp;
+use onceward_core::group::Priority;
 use onceward_core::rate::RateLimit;
 use onceward_core::store::{
-    BacklogQuery, Cases, DropCountQuery, Lanes, Operate, Registry, ResumeDeferred, SetLimit,
-    SetPause, Status,
+    BacklogQuery, Cases, DropCountQuery, GroupBacklog, Lanes, Operate, Registry, ResumeDeferred,
+    SetLimit, SetPause, Status,
 };
 use serde_json::json;
 
@@ -17,8 +19,9 @@ use crate::error::Error;
 use crate::output::{Output, age, align_right, now, table};
 use crate::store::Opened;
 
-/// Where counting what was given up of late stops, for each way and time.
-pub(super) const DROPS_COUNTED_MAX: u64 = 10_000;
+/// What is said where a list of subscriptions would be empty.
+pub(super) const NONE_REGISTERED: &str =
+    "no subscription is registered yet; `onceward up` registers those of its file";
 
 /// What to do with subscriptions.
 #[derive(Debug, Subcommand)]
@@ -55,13 +58,14 @@ pub struct PauseArgs {
 
 /// Options of `subscription limit`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("limits").required(true).multiple(true)
+    .args(["concurrency", "per_second", "none"]))]
 pub struct LimitArgs {
     /// Subscription
     #[arg(value_name = "NAME")]
     subscription: String,
     /// Batches that may run at once in one process; what is declared holds where it is less
-    #[arg(long, value_name = "N", required_unless_present_any = ["none", "per_second"])]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Option<u16>,
     /// Messages that may start per second in all processes together; 0 ends this limit
     #[arg(long, value_name = "N")]
@@ -184,6 +188,7 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
         "LANES",
         "OWNED",
         "OWNERS",
+        "PRIORITIES",
         "PAUSED",
         "LIMIT",
         "DROPPED 1h",
@@ -219,6 +224,8 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
             "lanes": lanes.len(),
             "lanes_owned": owned,
             "owners": owners,
+            "priorities": classes(&backlog.groups),
+            "tenant_groups": tenant_groups(&backlog.groups),
             "paused_at": backlog.paused_at,
             "still": backlog.still,
             "concurrency_max": limit,
@@ -230,6 +237,7 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
             lanes.len().to_string(),
             owned.to_string(),
             owners.join(", "),
+            groups_text(&backlog.groups),
             paused_text(backlog.paused_at, now),
             limit_text(limit, rate),
             count_text(drops.iter().map(|drop| drop.last_hour)),
@@ -241,11 +249,32 @@ async fn list<S: Status + Lanes>(opened: Opened<'_, S>, output: Output) -> Resul
         return output.json(&json!({ "subscriptions": items }));
     }
     if names.is_empty() {
-        output.say("no subscription is registered yet; `onceward up` registers those of its file");
+        output.say(NONE_REGISTERED);
         return Ok(());
     }
-    align_right(&mut rows, &[1, 2, 6, 7]);
+    align_right(&mut rows, &[1, 2, 7, 8]);
     output.table(&rows)
+}
+
+/// The classes that a subscription is divided by, the highest first; none where it is not divided.
+fn classes(groups: &[GroupBacklog]) -> Vec<Priority> {
+    let has = |class: &Priority| groups.iter().any(|group| group.priority == *class);
+    Priority::ALL.into_iter().filter(has).collect()
+}
+
+/// Into how many groups the tenants of each class fall, where they are told apart.
+fn tenant_groups(groups: &[GroupBacklog]) -> Option<usize> {
+    let last = groups.iter().filter_map(|group| group.tenants).max();
+    last.map(|last| last + 1)
+}
+
+fn groups_text(groups: &[GroupBacklog]) -> String {
+    let names: Vec<&str> = classes(groups).into_iter().map(Priority::as_str).collect();
+    match (names.is_empty(), tenant_groups(groups)) {
+        (true, _) => "-".to_owned(),
+        (false, None) => names.join(", "),
+        (false, Some(count)) => format!("{}; tenants in {count} groups", names.join(", ")),
+    }
 }
 
 /// A sum of counts, each of which may have stopped before its end.

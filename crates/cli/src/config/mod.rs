@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 pub use onceward_console::Scope;
+use onceward_console::overview::Standards;
 use onceward_core::contract::Contract;
 use onceward_core::store::Retention;
 use toml::de::DeTable;
@@ -113,6 +114,16 @@ impl Config {
             Error::new(Code::ConfigMissing, format!("could not read {shown}")).with_source(e)
         })?;
         Self::parse(path, &text).map_err(Error::faults)
+    }
+
+    /// What is looked at beside the store when somebody asks how everything stands.
+    #[must_use]
+    pub fn standards(&self) -> Standards {
+        let subscriptions = self.contract.subscriptions.values();
+        Standards {
+            holds: subscriptions.map(|s| (s.name.clone(), s.hold)).collect(),
+            cases_ms: self.cases_ms,
+        }
     }
 
     /// Checks a text as if it stood in the file `path`; relative paths in it start from there.

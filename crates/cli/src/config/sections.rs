@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use onceward_console::overview::CASES_MS_DEFAULT;
 use onceward_core::KeyField;
 use onceward_core::contract::{Kind, MessageContract, Promise};
 use onceward_core::group::Priority;
@@ -12,7 +13,6 @@ use onceward_core::throttle::Throttle;
 use super::fault::FaultCode;
 use super::reader::{Placed, Section};
 use super::{HttpConfig, Scope, SecretSource, StoreConfig, StoreUrl, TokenConfig};
-use crate::commands::old_cases::CASES_MS_DEFAULT;
 use crate::store_url;
 
 /// Where the listener is when nothing else is said.

@@ -230,4 +230,84 @@ on_both_stores! {
         place.watch("m1", 0);
         assert_eq!(daemon.stop(), 0);
     }
+
+    async fn a_refusal_that_a_person_has_to_end_is_said_and_the_rest_waits(place) {
+        with_crypto();
+        let (mut receiver, status) = changing(401).await;
+        place.configure(&push_to(&receiver.url()));
+        let daemon = place.up(&["--migrate"]);
+        place.run_with_input(&["send"], event("m1", "order.accepted", "o1", "1")).ended(0);
+        receiver.next().await;
+        place.until("it is said why it stands still", || {
+            (place.backlog()["still"]["because"] == "person").then_some(())
+        });
+        let shown = place.run(&["backlog"]).ended(0);
+        assert!(shown.out.contains("until a person acts"), "{shown:#?}");
+        assert!(shown.out.contains("onceward subscription retry hook"), "{shown:#?}");
+        place.run_with_input(&["send"], event("m2", "order.accepted", "o1", "1")).ended(0);
+        place.until("the next of its key is held", || {
+            let held = place.state_of("m2");
+            (held["kind"] == "held").then_some(())
+        });
+        let shown = place.run(&["operation", "show", "m2"]).ended(0);
+        assert!(shown.out.contains("behind an earlier message of its key"), "{shown:#?}");
+        status.store(204, Ordering::SeqCst);
+        place.run(&["subscription", "retry", "hook"]).ended(0);
+        place.watch("m2", 0);
+        assert_eq!(daemon.stop(), 0);
+    }
+
+    async fn a_list_of_subscriptions_has_their_classes_and_tenants(place) {
+        place.configure("");
+        place.run(&["migrate"]).ended(0);
+        for command in [&["backlog"][..], &["subscription", "list"]] {
+            let none = place.run(command).ended(0).says(&["no subscription is registered"]);
+            assert!(!none.out.contains("SUBSCRIPTION"), "{none:#?}");
+        }
+        place.configure(
+            "[message.\"order.accepted\"]\naggregate = \"order\"\npriority = \"high\"\n\
+             [message.\"price.changed\"]\naggregate = \"price\"\npriority = \"low\"\n\
+             [subscription.many]\nmessages = [\"order.accepted\", \"price.changed\"]\n\
+             start = \"now\"\ntenants = { attribute = \"tenant\", groups = 2 }\n\
+             push = { url = \"http://127.0.0.1:9\" }\n\
+             [subscription.one]\nmessages = [\"price.changed\"]\nstart = \"now\"\n\
+             push = { url = \"http://127.0.0.1:9\" }\n",
+        );
+        let daemon = place.up(&[]);
+        let listed = place.run(&["subscription", "list", "--json"]).ended(0).json();
+        let (many, one) = (&listed["subscriptions"][0], &listed["subscriptions"][1]);
+        assert_eq!((&many["priorities"], &many["tenant_groups"]), (&json!(["high", "low"]), &json!(2)));
+        assert_eq!((&one["priorities"], &one["tenant_groups"]), (&json!([]), &Value::Null));
+        let shown = place.run(&["subscription", "list"]).ended(0);
+        assert!(shown.out.contains("high, low; tenants in 2 groups"), "{shown:#?}");
+        place.run(&["subscription", "limit", "one", "--why", "x"]).ended(2).says(&["--per-second", "--none"]);
+        assert_eq!(daemon.stop(), 0);
+    }
+
+    async fn the_api_says_what_the_command_line_says(place) {
+        with_crypto();
+        let (receiver, _status) = changing(400).await;
+        place.configure(&push_to(&receiver.url()));
+        let daemon = place.up(&["--migrate"]);
+        refuse(&place, 2);
+        place.run(&["replay", "plan", "--subscription", "hook", "--why", "mended"]).ended(0);
+        let ask = async |path: &str| -> Value {
+            let answer = reqwest::get(format!("{}{path}", daemon.url)).await.unwrap();
+            assert_eq!(answer.status(), 200, "{path}");
+            answer.json().await.unwrap()
+        };
+        let members = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+        let (told, said) = (ask("/v1/backlog").await, place.run(&["backlog", "--json"]).ended(0).json());
+        assert_eq!(members(&told), members(&said));
+        assert_eq!(members(&told["subscriptions"][0]), members(&said["subscriptions"][0]));
+        assert_eq!(told["subscriptions"][0]["quarantined"], 2);
+        assert_eq!(told["campaigns"], said["campaigns"]);
+        let (told, said) = (ask("/v1/replays").await, place.run(&["replay", "list", "--json"]).ended(0).json());
+        assert_eq!(told["campaigns"], said["campaigns"]);
+        let number = said["campaigns"][0]["campaign_id"].to_string();
+        let told = ask(&format!("/v1/replays/{number}")).await;
+        assert_eq!(told["items"], place.run(&["replay", "show", &number, "--json"]).ended(0).json()["items"]);
+        assert!(!told.to_string().contains("4111"), "{told}");
+        assert_eq!(daemon.stop(), 0);
+    }
 }

@@ -4,18 +4,17 @@ mod act;
 mod filter;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use onceward_core::Timestamp;
 use onceward_core::store::{Case, CaseQuery, GroupQuery, HistoryQuery, StoreError, StoreErrorKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::access::{Caller, Scope};
+use crate::board::now;
 use crate::code::Code;
 use crate::desk::Desk;
 use crate::gate::GateError;
@@ -133,13 +132,6 @@ fn view(console: &Console, case: &Case) -> Value {
         now: now(),
     };
     view.json()
-}
-
-/// Only ages that are shown go by it.
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let micros = since.map_or(0, |since| since.as_micros());
-    Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
 }
 
 fn limit(asked: Option<u32>, default: u32) -> Result<u32, String> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod accept;
+mod board;
 mod client;
 mod guard;
 mod health;

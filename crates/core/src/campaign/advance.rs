@@ -123,16 +123,16 @@ impl CampaignStanding {
         in_ms.unwrap_or(WAIT_MS.1).clamp(WAIT_MS.0, WAIT_MS.1)
     }
 
-    /// Stops it where more failed than may, of `of` items. What waits for a person counts as
+    /// Stops it where as many failed as stop it, of `of` items. What waits for a person counts as
     /// failed: nothing more is learned from it by waiting.
     fn stop_if_failing(&mut self, pacing: &Pacing, counts: &Counts, of: u64) -> bool {
         let failed = counts.failed + counts.waiting;
-        let is_failing = failed * 100 > of * u64::from(pacing.failure_percent_max);
+        let is_failing = failed > 0 && failed * 100 >= of * u64::from(pacing.stop_at_percent);
         if is_failing {
             self.stop(&format!(
-                "{failed} of {} item(s) failed or wait for a person; at most {} % may",
+                "{failed} of {} item(s) failed or wait for a person, which stops it from {} % on",
                 counts.started(),
-                pacing.failure_percent_max
+                pacing.stop_at_percent
             ));
         }
         is_failing

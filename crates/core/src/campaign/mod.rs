@@ -128,22 +128,23 @@ pub struct Pacing {
     pub ramp_ms: u64,
     /// Items without an outcome at any moment.
     pub in_flight_max: u32,
-    /// A larger share of failures stops it, in per cent.
-    pub failure_percent_max: u8,
+    /// This share of failures, or a larger one, stops it, in per cent; 0 is the first failure.
+    #[serde(alias = "failure_percent_max")]
+    pub stop_at_percent: u8,
     /// Who verifies the canary.
     pub verification: Verification,
 }
 
 impl Default for Pacing {
-    /// A canary of 5, 10 a second after half a minute, at most 100 in flight, stopped above 10 % of
-    /// failures.
+    /// A canary of 5, 10 a second after half a minute, at most 100 in flight, stopped from 10 % of
+    /// failures on.
     fn default() -> Self {
         Self {
             canary: 5,
             rate_per_s: 10,
             ramp_ms: 30_000,
             in_flight_max: 100,
-            failure_percent_max: 10,
+            stop_at_percent: 10,
             verification: Verification::Outcome,
         }
     }
@@ -164,7 +165,7 @@ impl Pacing {
         if self.in_flight_max == 0 {
             return Err(BadPacing::InFlight);
         }
-        if self.failure_percent_max > 100 {
+        if self.stop_at_percent > 100 {
             return Err(BadPacing::FailurePercent);
         }
         Ok(())

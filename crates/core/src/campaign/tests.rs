@@ -108,21 +108,33 @@ fn the_canary_goes_first_and_alone() {
 }
 
 #[test]
-fn one_bad_canary_of_five_stops_at_ten_per_cent_and_not_at_twenty() {
-    let counts = Counts {
-        left: 95,
-        running: 3,
-        done: 1,
-        failed: 1,
-        ..Counts::default()
+fn a_share_of_failures_as_large_as_said_stops_it_and_a_smaller_one_does_not() {
+    let pacing = |canary, percent| Pacing {
+        canary,
+        stop_at_percent: percent,
+        ..Pacing::default()
     };
-    for (percent, expected) in [(10, CampaignState::Stopped), (20, CampaignState::Canary)] {
-        let pacing = Pacing {
-            failure_percent_max: percent,
-            ..Pacing::default()
+    for (canary, failed, percent, expected) in [
+        (5, 1, 10, CampaignState::Stopped),
+        (5, 1, 20, CampaignState::Stopped),
+        (5, 1, 21, CampaignState::Canary),
+        (10, 1, 10, CampaignState::Stopped),
+        (11, 1, 10, CampaignState::Canary),
+        (5, 0, 0, CampaignState::Canary),
+        (5, 1, 0, CampaignState::Stopped),
+        (5, 4, 100, CampaignState::Canary),
+        (5, 5, 100, CampaignState::Stopped),
+    ] {
+        let counts = Counts {
+            left: 95,
+            running: u64::from(canary) - failed,
+            failed,
+            ..Counts::default()
         };
+        let pacing = pacing(canary, percent);
         let step = in_state(CampaignState::Canary).advance(&pacing, &counts, at(0));
-        assert_eq!((step.start, step.standing.state), (0, expected));
+        let stands = (step.start, step.standing.state);
+        assert_eq!(stands, (0, expected), "{failed} of {canary} at {percent} %");
     }
 }
 
@@ -372,7 +384,7 @@ fn whatever_happens_the_bounds_hold_and_it_ends() {
             rate_per_s: 1 + dice.below(200) as u32,
             ramp_ms: dice.below(20_000),
             in_flight_max: 1 + dice.below(50) as u32,
-            failure_percent_max: dice.below(101) as u8,
+            stop_at_percent: dice.below(101) as u8,
             verification: match dice.below(2) {
                 0 => Verification::Outcome,
                 _ => Verification::Person,
@@ -429,7 +441,8 @@ fn whatever_happens_the_bounds_hold_and_it_ends() {
                 assert!(is_verified, "seed {seed}: nobody said so");
             }
             let outcomes = (counts.done + counts.failed).max(10);
-            let is_failing = counts.failed * 100 > outcomes * u64::from(pacing.failure_percent_max);
+            let stop_at = outcomes * u64::from(pacing.stop_at_percent);
+            let is_failing = counts.failed > 0 && counts.failed * 100 >= stop_at;
             if was == CampaignState::Ramping {
                 assert!(
                     !is_failing || standing.state.is_over(),

@@ -73,6 +73,10 @@ pub struct Settle<'a> {
     /// Sequences of which a deferral of kind running is over. One of another kind stays: the message
     /// was released from its case meanwhile.
     pub clear_running: &'a [u64],
+    /// Sequences of which a deferral of kind running becomes one of kind held, due at once: they were
+    /// not begun after all, and wait behind an earlier message of their key. What is known of them
+    /// stays, and one of another kind is left alone.
+    pub hold_running: &'a [u64],
     /// Cases to open. A case for the same subscription and sequence is overwritten and live again
     /// ([`Standing::opened_again`](super::Standing::opened_again)).
     pub cases: &'a [NewCase],
@@ -91,6 +95,7 @@ impl<'a> Settle<'a> {
             defer: &[],
             clear: &[],
             clear_running: &[],
+            hold_running: &[],
             cases: &[],
             append: &[],
         }

@@ -65,24 +65,30 @@ pub enum StillBecause {
     Breaker,
     /// The other side asked to be left alone for a while.
     RateWindow,
+    /// The other side refused in a way that only a person can change, and others would fare the
+    /// same: after a while it is tried whether that is over.
+    Person,
 }
 
 impl StillBecause {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Breaker, Self::RateWindow, Self::Person];
+
     /// The name that is stored.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Breaker => "breaker",
             Self::RateWindow => "rate-window",
+            Self::Person => "person",
         }
     }
 
     /// Reads a stored name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Breaker, Self::RateWindow]
-            .into_iter()
-            .find(|because| because.as_str() == name)
+        let mut all = Self::ALL.into_iter();
+        all.find(|because| because.as_str() == name)
     }
 }
 

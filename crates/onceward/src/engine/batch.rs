@@ -48,6 +48,7 @@ impl<S: Store> Executor<S> {
         };
         if self.is_refused_by_operator(&works, &end.fates) {
             end.pace.person_pause_ms = Some(OPERATOR_PAUSE_MS);
+            self.dependency.needs_person(OPERATOR_PAUSE_MS);
         }
         let ended = ended.unwrap_or_default().into_iter();
         let ended = ended.map(|index| (batch.works[index].token, Fate::Finished));

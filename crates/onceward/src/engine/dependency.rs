@@ -44,6 +44,9 @@ struct State {
     shut_since_ms: u64,
     /// The other side asked to be left alone until then, on the clock of `started`.
     shut_until_ms: u64,
+    /// It refused in a way that only a person can change: from when and until when nothing is asked.
+    person_since_ms: u64,
+    person_until_ms: u64,
     /// The breaker closed, and nobody was told yet.
     has_closed: bool,
     /// Something outside was asked at all.
@@ -75,6 +78,8 @@ impl Dependency {
                 opened_ms: None,
                 shut_since_ms: 0,
                 shut_until_ms: 0,
+                person_since_ms: 0,
+                person_until_ms: 0,
                 has_closed: false,
                 is_used: false,
             }),
@@ -134,8 +139,12 @@ impl Dependency {
         let now_ms = self.now_ms();
         let state = self.state();
         let window_ms = state.shut_until_ms.saturating_sub(now_ms);
+        let person_ms = state.person_until_ms.saturating_sub(now_ms);
         let (because, since_ms, until_ms) = match state.opened_ms {
             Some(opened_ms) => (StillBecause::Breaker, opened_ms, None),
+            None if person_ms > window_ms => {
+                (StillBecause::Person, state.person_since_ms, Some(person_ms))
+            }
             None if window_ms > 0 => (
                 StillBecause::RateWindow,
                 state.shut_since_ms,
@@ -144,12 +153,33 @@ impl Dependency {
             None => return None,
         };
         let shut_ms = match state.breaker.gate(now_ms) {
-            Gate::Shut { until_ms } => window_ms.max(until_ms - now_ms),
-            Gate::Open | Gate::Probe => window_ms,
+            Gate::Shut { until_ms } => window_ms.max(person_ms).max(until_ms - now_ms),
+            Gate::Open | Gate::Probe => window_ms.max(person_ms),
         };
         let passed_ms = now_ms.saturating_sub(since_ms);
         (passed_ms.saturating_add(shut_ms) >= STILL_MS_MIN)
             .then_some((because, passed_ms, until_ms))
+    }
+
+    /// The other side needs a person: nothing is asked for so long, or until somebody acts.
+    pub(super) fn needs_person(&self, for_ms: u64) {
+        let now_ms = self.now_ms();
+        let mut state = self.state();
+        if state.person_until_ms <= now_ms {
+            state.person_since_ms = now_ms;
+            tracing::warn!(
+                subscription = self.subscription,
+                address = self.address(),
+                "the other side refuses until a person acts: work pauses, and is tried again after \
+                 a while"
+            );
+        }
+        state.person_until_ms = now_ms.saturating_add(for_ms);
+    }
+
+    /// Somebody acted.
+    pub(super) fn person_acted(&self) {
+        self.state().person_until_ms = 0;
     }
 
     /// Before anything was asked.

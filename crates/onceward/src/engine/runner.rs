@@ -296,6 +296,7 @@ impl<S: Store> Runner<S> {
     }
 
     fn look_again(&mut self) {
+        self.executor.dependency.person_acted();
         self.handle(Event::Acted(self.acted.ruling));
     }
 

@@ -105,18 +105,31 @@ impl<S: Store> Executor<S> {
     }
 
     /// What waits behind another of its group that failed has not run: the next death is not its
-    /// own.
+    /// own, and it is held like everything else behind its key. What somebody released stays known
+    /// as that.
     async fn put_back(&self, started: &[Work], own: &mut Tally) -> Result<(), Stop> {
         let is_back = |(_, fate): &(&Work, &Fate)| **fate == Fate::Returned;
         let back = started.iter().zip(&own.fates).filter(is_back);
         let deferrals: Vec<Deferral> = back
-            .map(|(work, _)| self.deferral(work, work.spent, work.failure.clone()))
+            .map(|(work, _)| Deferral {
+                kind: match work.is_released {
+                    true => DeferralKind::Retry,
+                    false => DeferralKind::Held,
+                },
+                ..self.deferral(work, work.spent, work.failure.clone())
+            })
             .collect();
         if deferrals.is_empty() {
             return Ok(());
         }
+        let (held, released): (Vec<Deferral>, Vec<Deferral>) = deferrals
+            .iter()
+            .cloned()
+            .partition(|deferral| deferral.kind == DeferralKind::Held);
+        let seqs: Vec<u64> = held.iter().map(|deferral| deferral.seq).collect();
         let settle = Settle {
-            defer: &deferrals,
+            defer: &released,
+            hold_running: &seqs,
             ..self.nothing()
         };
         let recorded = self.record(settle).await;

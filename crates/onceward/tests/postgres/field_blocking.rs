@@ -1,8 +1,10 @@
 //! Field case BC-34: a handler that blocks its thread. Where it tells the runtime so, renewals and
 //! other handlers go on; where it does not, the loss of the lease is noticed and fenced: at most one
-//! effect for each message, a bounded number of starts, and a case instead of an endless cycle.
+//! effect for each message, a bounded number of starts, and a case instead of an endless cycle. The
+//! health endpoint of a process whose threads are blocked answers.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,6 +14,9 @@ use onceward::{
     Deliver, Delivery, EngineOptions, Failure, Message, RetryPolicy, Running, Semantics, Start,
     Subscription,
 };
+use onceward_console::{Console, StoreGate};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::place::{Place, RETRY, Thing, connect, handler, hasty, record, thing, until};
 
@@ -88,15 +93,17 @@ fn short() -> EngineOptions {
     }
 }
 
-/// A process with two worker threads of its own, and how its engine says it stands.
+/// A process with two worker threads of its own, which serve its health endpoint too.
 struct Process {
     stop: tokio::sync::oneshot::Sender<()>,
     thread: JoinHandle<()>,
+    health: SocketAddr,
 }
 
 impl Process {
     fn start(url: &str, work: Subscription<Postgres>) -> Self {
         let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (listens, address) = std::sync::mpsc::channel();
         let url = url.to_owned();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -106,13 +113,40 @@ impl Process {
                 .unwrap();
             runtime.block_on(async move {
                 let store = connect(&url).await;
-                let engine = onceward::Engine::builder(store).options(short());
+                let engine = onceward::Engine::builder(store.clone()).options(short());
                 let running: Running<Postgres> = engine.subscribe(work).start().await.unwrap();
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                listens.send(listener.local_addr().unwrap()).unwrap();
+                let state = running.watch();
+                let pulse = move || match state.borrow().is_member {
+                    true => Ok(()),
+                    false => Err("no lease".to_owned()),
+                };
+                let router = Console::new(StoreGate::new(store).engine(pulse)).router();
+                let service = router.into_make_service_with_connect_info::<SocketAddr>();
+                tokio::spawn(async move { axum::serve(listener, service).await });
                 let _ = stopped.await;
                 running.shutdown(Duration::from_secs(10)).await;
             });
         });
-        Self { stop, thread }
+        let health = address.recv().unwrap();
+        Self {
+            stop,
+            thread,
+            health,
+        }
+    }
+
+    /// The status with which a probe is answered.
+    async fn asked(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.health).await.unwrap();
+        let host = self.health;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let line = answer.lines().next().unwrap_or_default();
+        line.to_owned()
     }
 
     fn stop(self) {
@@ -148,6 +182,11 @@ async fn bc_34_blocking_that_is_told_keeps_neither_renewals_nor_others_from_goin
         place.count(beats).await > before + 30
     })
     .await;
+    for probe in ["/livez", "/readyz"] {
+        let asked = tokio::time::timeout(Duration::from_secs(10), one.asked(probe));
+        let answer = asked.await.expect("the health endpoint answers");
+        assert_eq!(answer, "HTTP/1.1 200 OK", "{probe}");
+    }
     assert_eq!(done().len(), 18, "two threads are blocked");
     blocking.gate.open();
     until("all are done", || async { done().len() == 20 }).await;

@@ -1,6 +1,7 @@
 //! Choosing the messages of a campaign, and what is found out about them.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use onceward_core::Timestamp;
 use onceward_core::campaign::{Candidate, Finding, Verdict};
@@ -14,14 +15,15 @@ use super::{Ground, PLAN};
 use crate::cases::with_conditions;
 use crate::effects::known_in;
 use crate::error::Attempt;
-use crate::row::{int, text, to_json, unsigned};
+use crate::row::{Rows, int, text, to_json, unsigned};
 
 const GENERATION: &str = include_str!("../../sql/replay/generation.sql");
 const FROM_CASES: &str = include_str!("../../sql/replay/from_cases.sql");
 const FROM_LOG: &str = include_str!("../../sql/replay/from_log.sql");
 const OVERTAKEN: &str = include_str!("../../sql/replay/overtaken.sql");
 const ADD_CAMPAIGN: &str = include_str!("../../sql/replay/add_campaign.sql");
-const ADD_ITEM: &str = include_str!("../../sql/replay/add_item.sql");
+static ADD_ITEMS: LazyLock<Rows> =
+    LazyLock::new(|| Rows::of(include_str!("../../sql/replay/add_items.sql")));
 
 pub(super) async fn next_generation(
     connection: &mut SqliteConnection,
@@ -164,20 +166,24 @@ pub(super) async fn add_items(
     found: &[Candidate],
     judged: &[Verdict],
 ) -> Result<(), StoreError> {
-    for (one, verdict) in found.iter().zip(judged) {
-        let add = sqlx::query(ADD_ITEM)
-            .bind(campaign.campaign_id)
-            .bind(int(one.seq))
-            .bind(&campaign.subscription)
-            .bind(&one.id)
-            .bind(&one.message_type)
-            .bind(one.waits_behind(terms))
-            .bind(one.recorded_at.as_micros())
-            .bind(one.case_id)
-            .bind(campaign.generation)
-            .bind(verdict.planned_as().as_str())
-            .bind(verdict.finding.map(Finding::as_str))
-            .bind(verdict.note());
+    let items: Vec<_> = found.iter().zip(judged).collect();
+    for (sql, piece) in ADD_ITEMS.pieces(&items) {
+        let mut add = sqlx::query(sql);
+        for (one, verdict) in piece {
+            add = add
+                .bind(campaign.campaign_id)
+                .bind(int(one.seq))
+                .bind(&campaign.subscription)
+                .bind(&one.id)
+                .bind(&one.message_type)
+                .bind(one.waits_behind(terms))
+                .bind(one.recorded_at.as_micros())
+                .bind(one.case_id)
+                .bind(campaign.generation)
+                .bind(verdict.planned_as().as_str())
+                .bind(verdict.finding.map(Finding::as_str))
+                .bind(verdict.note());
+        }
         add.execute(&mut *connection).await.attempting(PLAN)?;
     }
     Ok(())

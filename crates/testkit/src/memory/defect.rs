@@ -23,6 +23,8 @@ pub enum Defect {
     FirstTimeForgotten,
     /// A message that is read again and merely held forgets what was known of it.
     HeldOverwrites,
+    /// What was marked as running and not begun after all stays marked.
+    MarksStay,
     /// A key's deferred messages come in the order of writing.
     DeferralsUnordered,
     /// A position saved under an epoch that is over moves the lane.
@@ -103,7 +105,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -113,6 +115,7 @@ impl Defect {
         Self::ClearIgnored,
         Self::FirstTimeForgotten,
         Self::HeldOverwrites,
+        Self::MarksStay,
         Self::DeferralsUnordered,
         Self::OldEpochHonoured,
         Self::NeverSuspect,

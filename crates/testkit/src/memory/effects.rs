@@ -241,6 +241,16 @@ impl MemoryStore {
                 seq: *seq,
             })?;
         }
+        if self.shared.has(Defect::MarksStay) {
+            return Ok(());
+        }
+        for seq in request.hold_running {
+            connection.write(Write::HoldRunning {
+                subscription: subscription(),
+                seq: *seq,
+                at: now,
+            })?;
+        }
         Ok(())
     }
 }

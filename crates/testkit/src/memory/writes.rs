@@ -177,6 +177,11 @@ pub(super) enum Write {
         subscription: String,
         seq: u64,
     },
+    HoldRunning {
+        subscription: String,
+        seq: u64,
+        at: Timestamp,
+    },
     OpenCase {
         subscription: String,
         case: NewCase,
@@ -252,9 +257,11 @@ impl Write {
                 deferred,
                 ..
             } => Place::Deferral(subscription.clone(), deferred.seq),
-            Self::Clear { subscription, seq } | Self::ClearRunning { subscription, seq } => {
-                Place::Deferral(subscription.clone(), *seq)
-            }
+            Self::Clear { subscription, seq }
+            | Self::ClearRunning { subscription, seq }
+            | Self::HoldRunning {
+                subscription, seq, ..
+            } => Place::Deferral(subscription.clone(), *seq),
             Self::OpenCase {
                 subscription, case, ..
             } => Place::Case(subscription.clone(), case.row.seq),
@@ -398,6 +405,17 @@ impl Tables {
                 let found = self.deferrals.get(&place);
                 if found.is_some_and(|d| d.kind == DeferralKind::Running) {
                     self.deferrals.remove(&place);
+                }
+            }
+            Write::HoldRunning {
+                subscription,
+                seq,
+                at,
+            } => {
+                let found = self.deferrals.get_mut(&(subscription, seq));
+                if let Some(deferred) = found.filter(|d| d.kind == DeferralKind::Running) {
+                    deferred.kind = DeferralKind::Held;
+                    deferred.due_at = Some(at);
                 }
             }
             Write::OpenCase {

@@ -86,7 +86,7 @@ async fn plan(world: &World, store: &MemoryStore) {
             rate_per_s: 1 + world.random(100) as u32,
             ramp_ms: world.random(500),
             in_flight_max: 1 + world.random(5) as u32,
-            failure_percent_max: [0, 20, 100][world.random(3) as usize],
+            stop_at_percent: [0, 20, 100][world.random(3) as usize],
             verification: match world.chance(3) {
                 true => Verification::Person,
                 false => Verification::Outcome,

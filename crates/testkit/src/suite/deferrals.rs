@@ -460,3 +460,41 @@ pub async fn what_was_released_meanwhile_is_neither_overwritten_nor_cleared<F: F
     assert_eq!(load(store, &rows[0]).await?[0].kind, DeferralKind::Running);
     Ok(())
 }
+
+/// What was marked as running and not begun after all waits behind its key again, with everything
+/// that is known of it: no death is its own. What is not marked is left alone.
+pub async fn what_was_not_begun_after_all_is_held_again<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let rows = append_rows(store, &messages(1, 4)).await?;
+    let failed = Spent {
+        failures: 2,
+        ..Spent::default()
+    };
+    let known = |row, kind| Deferral {
+        spent: failed,
+        failure: Some(failure(Class::Transient)),
+        ..deferral(row, kind, None)
+    };
+    defer(store, &[known(&rows[0], DeferralKind::Retry)]).await?;
+    fixture.advance_ms(60_000);
+    let marks = [
+        known(&rows[0], DeferralKind::Running),
+        deferral(&rows[1], DeferralKind::Running, None),
+        deferral(&rows[2], DeferralKind::Operator, None),
+    ];
+    defer(store, &marks).await?;
+    let seqs: Vec<u64> = rows.iter().map(|row| row.seq).collect();
+    let held = Settle {
+        hold_running: &seqs,
+        ..nothing()
+    };
+    settle(store, held).await?;
+    let first = &load(store, &rows[0]).await?[0];
+    assert_eq!((first.kind, first.due_in_ms), (DeferralKind::Held, Some(0)));
+    assert_eq!((first.spent.failures, first.spent.age_ms), (2, 60_000));
+    assert_eq!(first.failure, Some(failure(Class::Transient)));
+    assert_eq!(load(store, &rows[1]).await?[0].kind, DeferralKind::Held);
+    assert_eq!(load(store, &rows[2]).await?[0].kind, DeferralKind::Operator);
+    assert!(load(store, &rows[3]).await?.is_empty(), "none is made");
+    Ok(())
+}

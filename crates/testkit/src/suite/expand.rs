@@ -114,6 +114,7 @@ macro_rules! store_suite_cases {
                 holding_overwrites_nothing
                 clearing_removes_just_that
                 what_was_released_meanwhile_is_neither_overwritten_nor_cleared
+                what_was_not_begun_after_all_is_held_again
                 clearing_rolls_back_too
                 what_is_gone_is_told
                 pages_of_a_key_go_on_after_a_sequence

@@ -24,7 +24,7 @@ pub(super) const PACING: Pacing = Pacing {
     rate_per_s: 1_000,
     ramp_ms: 0,
     in_flight_max: 100,
-    failure_percent_max: 10,
+    stop_at_percent: 10,
     verification: Verification::Outcome,
 };
 

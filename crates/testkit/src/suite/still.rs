@@ -176,6 +176,11 @@ pub async fn the_backlog_says_what_stands_still<F: Fixture>(fixture: &F) -> Case
     say(store, &lease, breaker, HOUR_MS).await?;
     let found = backlog(&second).await?.still.ok_or("it is not seen")?;
     assert_eq!((found.because, found.until), (StillBecause::Breaker, None));
+    for because in StillBecause::ALL {
+        say(store, &lease, still(because, HOUR_MS), HOUR_MS).await?;
+        let found = backlog(&second).await?.still.ok_or("it is not seen")?;
+        assert_eq!(found.because, because);
+    }
     fixture.advance_ms(HOUR_MS + 60_000);
     assert_eq!(backlog(store).await?.still, None, "nobody says so any more");
     Ok(())

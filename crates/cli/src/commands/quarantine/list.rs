@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::FilterArgs;
 use super::Surroundings;
 use crate::commands::acting::no_subscription;
+use crate::commands::old_cases;
 use crate::error::Error;
 use crate::output::{Output, age, align_right, now, plain, table};
 use crate::store::Opened;
@@ -53,7 +54,7 @@ pub(super) async fn list<S: Cases + Status>(
         return output.json(&json!({ "cases": items, "past_retention": old }));
     }
     if let Some(old) = old {
-        output.say(&old.words());
+        output.say(&old_cases::words(&old));
     }
     if cases.is_empty() {
         return none(opened, output, args.filter.subscription()).await;

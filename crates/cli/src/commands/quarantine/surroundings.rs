@@ -2,11 +2,11 @@
 
 use std::cell::OnceCell;
 
+use onceward_console::overview::{CASES_MS_DEFAULT, OldCases};
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::Cases;
 
 use crate::cli::Global;
-use crate::commands::old_cases::{CASES_MS_DEFAULT, OldCases};
 use crate::config::{Config, PayloadRules};
 use crate::error::{Code, Error};
 use crate::output::{Output, now};

@@ -1,11 +1,12 @@
 //! Starting, pausing, resuming and stopping a campaign.
 
 use clap::Args;
+use onceward_console::view::campaign_json;
 use onceward_core::campaign::{CampaignAction, CampaignState, Verification};
 use onceward_core::store::{ActOnCampaign, Actor, Campaign, Replay};
 
 use super::find;
-use super::show::{campaign_json, summary};
+use super::show::summary;
 use super::watch::{WatchArgs, watch};
 use crate::commands::acting::{ActorArgs, ConfirmArgs, campaign_number, refusal};
 use crate::error::Error;

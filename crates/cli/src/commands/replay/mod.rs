@@ -18,8 +18,6 @@ pub use plan::PlanArgs;
 pub use show::{ListArgs, ShowArgs};
 pub use watch::WatchArgs;
 
-pub(super) use show::campaign_json;
-
 /// What to do with replay campaigns.
 #[derive(Debug, Subcommand)]
 pub enum ReplayCommand {

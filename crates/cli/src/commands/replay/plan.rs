@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use onceward_console::view::campaign_json;
 use onceward_core::Timestamp;
 use onceward_core::campaign::{CampaignKind, Finding, Pacing, RATE_PER_S_MAX, Verification};
 use onceward_core::store::{Campaign, ItemQuery, PlanCampaign, Replay, Selection, Source, Status};
 use serde_json::json;
 
-use super::show::{campaign_json, summary};
+use super::show::summary;
 use crate::commands::acting::{ActorArgs, case_number, of_name, past, refusal};
 use crate::error::{Code, EXIT_USAGE, Error};
 use crate::output::{Output, align_right, table};
@@ -93,8 +94,8 @@ struct PaceArgs {
     #[arg(long, value_name = "N", default_value_t = Pacing::default().in_flight_max)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     in_flight: u32,
-    /// Stop when more than this share fails, in per cent
-    #[arg(long, value_name = "PERCENT", default_value_t = Pacing::default().failure_percent_max)]
+    /// Stop when this share fails, or more, in per cent; 0 stops at the first failure
+    #[arg(long, value_name = "PERCENT", default_value_t = Pacing::default().stop_at_percent)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     failures: u8,
     /// Who says that the canary went well
@@ -189,7 +190,7 @@ impl PaceArgs {
             rate_per_s: self.rate,
             ramp_ms: u64::try_from(self.ramp.as_millis()).unwrap_or(u64::MAX),
             in_flight_max: self.in_flight,
-            failure_percent_max: self.failures,
+            stop_at_percent: self.failures,
             verification: match self.verify {
                 VerifyArg::Outcome => Verification::Outcome,
                 VerifyArg::Person => Verification::Person,

@@ -1,6 +1,7 @@
 //! `onceward replay list` and `onceward replay show`.
 
 use clap::Args;
+use onceward_console::view::campaign_json;
 use onceward_core::campaign::{CampaignKind, Finding, ItemState};
 use onceward_core::store::{Campaign, CampaignItem, CampaignQuery, ItemQuery, Replay};
 use serde_json::{Value, json};
@@ -167,14 +168,6 @@ fn item_rows(items: &[CampaignItem]) -> comfy_table::Table {
     rows
 }
 
-/// A campaign for programs.
-pub(in crate::commands) fn campaign_json(campaign: &Campaign) -> Value {
-    let mut value = json!(campaign);
-    value["state"] = json!(campaign.standing.state);
-    value["items_total"] = json!(campaign.counts.total());
-    value
-}
-
 /// A campaign in a few lines.
 pub(super) fn summary(campaign: &Campaign) -> String {
     let pacing = campaign.pacing;
@@ -194,8 +187,8 @@ pub(super) fn summary(campaign: &Campaign) -> String {
     }
     text.push_str(&format!("  {}\n", progress(campaign)));
     text.push_str(&format!(
-        "  canary of {}, then up to {} a second, at most {} in flight, stopped above {} % of failures\n",
-        pacing.canary, pacing.rate_per_s, pacing.in_flight_max, pacing.failure_percent_max
+        "  canary of {}, then up to {} a second, at most {} in flight, stopped from {} % of failures on\n",
+        pacing.canary, pacing.rate_per_s, pacing.in_flight_max, pacing.stop_at_percent
     ));
     text.push_str(&format!(
         "  planned by {}: {}",

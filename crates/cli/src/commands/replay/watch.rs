@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use onceward_console::view::campaign_json;
 use onceward_core::campaign::CampaignState;
 use onceward_core::store::{Campaign, Replay};
 
 use super::find;
-use super::show::{campaign_json, progress};
+use super::show::progress;
 use super::verify::verify;
 use crate::commands::acting::{ActorArgs, campaign_number};
 use crate::error::{Code, EXIT_PARTLY, Error};

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use onceward::{EngineState, Outbox, Running};
-use onceward_console::{Access, Console, Payloads, StoreDesk, StoreGate, check_exposure};
+use onceward_console::{
+    Access, Console, Payloads, StoreBoard, StoreDesk, StoreGate, check_exposure,
+};
 use onceward_core::Payload;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::Store;
@@ -58,6 +60,10 @@ pub(super) fn router<S: Store>(
     let (state, throttle) = (engine.watch(), engine.throttle());
     let outbox = Outbox::new(store.clone());
     let desk = StoreDesk(store.clone());
+    let judging = throttle.clone();
+    let board = StoreBoard::new(store.clone())
+        .standards(config.standards())
+        .judged(move || judging.judged());
     let gate = StoreGate::new(store)
         .engine(move || pulse(&state.borrow(), stopping.load(Ordering::SeqCst)))
         .doorbell(move || outbox.ring())
@@ -70,6 +76,7 @@ pub(super) fn router<S: Store>(
     };
     Console::new(gate)
         .desk(desk)
+        .board(board)
         .payloads(ConfiguredPayloads(config.payloads.clone()))
         .access(access)
         .hosts(config.http.hosts.iter().cloned().chain([own]))

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use onceward_console::overview::OldCases;
 use onceward_core::store::{Cases, Retention, Upkeep};
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::old_cases::OldCases;
+use crate::commands::old_cases;
 use crate::output::now;
 
 /// Pause between rounds that found nothing more.
@@ -38,7 +39,7 @@ async fn tell<S: Cases>(store: &S, cases_ms: u64, told: &mut Option<i64>) {
     };
     let oldest = found.map(|old| old.oldest_case_id);
     if let Some(old) = found.filter(|_| oldest != *told) {
-        tracing::warn!(case = old.oldest_case_id, "{}", old.words());
+        tracing::warn!(case = old.oldest_case_id, "{}", old_cases::words(&old));
     }
     *told = oldest;
 }
