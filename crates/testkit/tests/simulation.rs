@@ -5,9 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use onceward::Gaps;
 use onceward_testkit::memory;
-use onceward_testkit::simulation::{Defect, EndState, Fault, Role, Setup, run};
+use onceward_testkit::simulation::{Defect, EndState, Fault, Role, Setup, Variant, run};
 
 /// Runs seeds and tells how to repeat those that fail.
 fn pass(seeds: impl Iterator<Item = u64>, coalesce: bool) {
@@ -122,6 +121,7 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::Store(memory::Defect::PausesForgotten) => &["dropped"],
         Defect::AgeUnlimited | Defect::AgeCutShort => &["budget"],
         Defect::OutageCounts => &["outage"],
+        Defect::ClassesTurned => &["shares"],
         Defect::Store(_) => &[],
     }
 }
@@ -150,7 +150,7 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
             setup.faults = vec![Fault::Outage, Fault::Crash, Fault::Lost];
         }
         if matches!(defect, Defect::ForgetsVersions | Defect::ForgetsEarlier) {
-            setup = setup.with_versions(Gaps::Wait);
+            setup = setup.varied(Variant::VersionsWait);
         }
         if matches!(
             defect,
@@ -160,10 +160,18 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
                 | Defect::ShedsEarly
                 | Defect::Store(memory::Defect::PausesForgotten)
         ) {
-            setup = setup.with_drops();
+            setup = setup.varied(Variant::Drops);
+        }
+        if defect == Defect::ClassesTurned {
+            setup = setup.varied(Variant::Rush);
         }
         match run(&setup).violation {
-            Some(violation) if checkers.contains(&violation.checker) => return Ok(()),
+            Some(violation) if checkers.contains(&violation.checker) => {
+                // Nothing else is wrong there.
+                setup.defect = None;
+                let unbroken = run(&setup).violation.map(|found| found.to_string());
+                return unbroken.map_or(Ok(()), |found| Err(format!("unbroken, {setup}: {found}")));
+            }
             Some(violation) => others.extend([violation.checker]),
             None => {}
         }
@@ -171,7 +179,8 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
     Err(format!("{}: {others:?}", defect.name()))
 }
 
-/// Each defect is noticed by a checker that is there for it, with coalescing and without.
+/// Each defect is noticed by a checker that is there for it, with coalescing and without, in a run
+/// in which the engine as it is passes.
 fn notices(defects: &[Defect]) {
     let both = defects
         .iter()
@@ -198,11 +207,11 @@ fn defects_of_the_commit_are_noticed() {
 #[test]
 fn seeds_pass_with_versions_whose_gaps_wait() {
     pass_setups(
-        (0..25).map(|seed| Setup::of(seed).with_versions(Gaps::Wait)),
+        (0..25).map(|seed| Setup::of(seed).varied(Variant::VersionsWait)),
         true,
     );
     pass_setups(
-        (25..40).map(|seed| Setup::of(seed).with_versions(Gaps::Wait)),
+        (25..40).map(|seed| Setup::of(seed).varied(Variant::VersionsWait)),
         false,
     );
 }
@@ -210,12 +219,53 @@ fn seeds_pass_with_versions_whose_gaps_wait() {
 #[test]
 fn seeds_pass_with_versions_whose_gaps_pass() {
     pass_setups(
-        (40..55).map(|seed| Setup::of(seed).with_versions(Gaps::Pass)),
+        (40..55).map(|seed| Setup::of(seed).varied(Variant::VersionsPass)),
         true,
     );
     pass_setups(
-        (55..65).map(|seed| Setup::of(seed).with_versions(Gaps::Pass)),
+        (55..65).map(|seed| Setup::of(seed).varied(Variant::VersionsPass)),
         false,
+    );
+}
+
+#[test]
+fn seeds_pass_with_versions_whose_gaps_end() {
+    pass_setups(
+        (0..12).map(|seed| Setup::of(seed).varied(Variant::VersionsEnd)),
+        true,
+    );
+    pass_setups(
+        (12..20).map(|seed| Setup::of(seed).varied(Variant::VersionsEnd)),
+        false,
+    );
+}
+
+#[test]
+fn gaps_are_given_up_in_these_runs() {
+    let runs = (0..10).map(|seed| run(&Setup::of(seed).varied(Variant::VersionsEnd)));
+    let ends = runs.flat_map(|report| report.ends);
+    let given_up = ends.filter(|end| end.end == "version_gap").count();
+    assert!(given_up > 20, "{given_up} gaps were given up");
+}
+
+#[test]
+fn seeds_pass_where_there_is_more_to_do_than_can_be_done() {
+    pass_setups(
+        (0..12).map(|seed| Setup::of(seed).varied(Variant::Rush)),
+        false,
+    );
+}
+
+#[test]
+fn defects_of_classes_are_noticed() {
+    notices(&[Defect::ClassesTurned]);
+}
+
+#[test]
+fn seeds_pass_with_commits_that_nobody_hears_of() {
+    pass_setups(
+        (0..15).map(|seed| Setup::of(seed).varied(Variant::LostCommits)),
+        true,
     );
 }
 
@@ -226,13 +276,19 @@ fn defects_of_versions_are_noticed() {
 
 #[test]
 fn seeds_pass_with_messages_that_are_given_up() {
-    pass_setups((0..30).map(|seed| Setup::of(seed).with_drops()), true);
-    pass_setups((30..50).map(|seed| Setup::of(seed).with_drops()), false);
+    pass_setups(
+        (0..30).map(|seed| Setup::of(seed).varied(Variant::Drops)),
+        true,
+    );
+    pass_setups(
+        (30..50).map(|seed| Setup::of(seed).varied(Variant::Drops)),
+        false,
+    );
 }
 
 #[test]
 fn messages_are_merged_and_shed_in_these_runs() {
-    let ends = (0..10).flat_map(|seed| run(&Setup::of(seed).with_drops()).ends);
+    let ends = (0..10).flat_map(|seed| run(&Setup::of(seed).varied(Variant::Drops)).ends);
     let (mut merged, mut shed) = (BTreeSet::new(), BTreeSet::new());
     for end in ends {
         match end.end.as_str() {
@@ -348,6 +404,15 @@ fn defects_of_what_stands_still_are_noticed() {
     ]);
 }
 
+/// A seed before there were classes and small windows.
+fn as_it_was(seed: u64) -> Setup {
+    Setup {
+        classes: false,
+        is_tight: false,
+        ..Setup::of(seed)
+    }
+}
+
 /// Runs that once found something wrong, the first of them when there were no operators: a position
 /// kept past what another owner had to do, a key taken for free while it was loaded, work done again
 /// after it was done, attempts forgotten.
@@ -356,15 +421,15 @@ fn seeds_that_found_something_pass() {
     for seed in [
         4, 13, 14, 59, 76, 86, 98, 116, 129, 135, 161, 182, 223, 334, 377, 530, 538, 541,
     ] {
-        // Faults that came later would make them other runs.
-        let mut setup = Setup::of(seed);
+        // What came later would make them other runs.
+        let mut setup = as_it_was(seed);
         setup.faults.retain(|fault| !LATER.contains(fault));
         pass_setups([setup.clone()].into_iter(), true);
         pass_setups([setup].into_iter(), false);
     }
     // There were no campaigns and no outages yet.
     let without_campaigns = |seed| {
-        let mut setup = Setup::of(seed);
+        let mut setup = as_it_was(seed);
         let later = [Fault::Replay, Fault::Outage];
         setup.faults.retain(|fault| !later.contains(fault));
         setup
@@ -379,7 +444,7 @@ fn seeds_that_found_something_pass() {
     let violation = run(&unseen).violation.expect("it has a second effect");
     assert_eq!(violation.checker, "one-effect");
     // The last messages of a queue, which always fail, after an outage.
-    pass_setups([119, 1047].into_iter().map(Setup::of), false);
+    pass_setups([119, 1047].into_iter().map(as_it_was), false);
     // A commit without an answer, of a message and of a case that came after it in its key.
     pass_setups([without_campaigns(2304)].into_iter(), true);
 }

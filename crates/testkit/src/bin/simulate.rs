@@ -6,8 +6,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use onceward::Gaps;
-use onceward_testkit::simulation::{Defect, Fault, Role, Setup, run, shrink};
+use onceward_testkit::simulation::{Defect, Fault, Role, Setup, Variant, run, shrink};
 
 const HELP: &str = "\
 Usage: scripts/simulate [--seeds N | --minutes N] [--from SEED] [--workers N]
@@ -31,11 +30,17 @@ Changes to what a seed stands for:
   --processes N        so many processes
   --subscriptions A,B  only these: ship, stats, carrier, mail, notice, pay, track
   --faults A,B         only these, or none: crash, linger, pause, lost, refuse, hang, clock, churn,
-                       handler, kill, retention, producer, absence, age,
-                       operate, replay
-  --versions WORD      messages carry versions; gaps \"pass\" or \"wait\"
-  --drops              messages are merged, or shed when their turn comes late
+                       handler, kill, retention, producer, absence, age, operate, replay, outage
+  --without A,B        without tenants, classes, small windows: tenants, classes, tight
   --defect NAME        with something wrong on purpose
+
+What it is for, beside nothing in particular (plain):
+  --variant NAME       versions-pass, versions-wait, versions-end: messages carry versions, and gaps
+                         pass, wait, or are given up in the end
+                       drops: messages are merged, or shed when their turn comes late
+                       rush: more to do than can be done, of several classes and tenants
+                       lost-commits: commits that nobody hears of, of which a part has failed
+                       each: the seeds take turns in all of them
 ";
 
 #[derive(Default)]
@@ -49,14 +54,50 @@ struct Options {
     is_worker: bool,
     has_trace: bool,
     has_shrink: bool,
+    variant: Of,
     changes: Vec<(String, String)>,
 }
 
-fn gaps(word: &str) -> Result<Gaps, String> {
-    match word {
-        "pass" => Ok(Gaps::Pass),
-        "wait" => Ok(Gaps::Wait),
-        _ => Err(format!("gaps pass or wait, and not {word:?}")),
+/// Which variant seeds are run as.
+#[derive(Clone, Copy)]
+enum Of {
+    One(Variant),
+    /// In turn.
+    Each,
+}
+
+impl Default for Of {
+    fn default() -> Self {
+        Self::One(Variant::Plain)
+    }
+}
+
+impl Of {
+    fn variant(self, seed: u64) -> Variant {
+        let all = Variant::ALL;
+        match self {
+            Self::One(variant) => variant,
+            // Not in step with what every other seed is.
+            Self::Each => all[(seed / 2 % all.len() as u64) as usize],
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::One(variant) => variant.name(),
+            Self::Each => "each",
+        }
+    }
+}
+
+impl FromStr for Of {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "each" => Ok(Self::Each),
+            name => name.parse().map(Self::One),
+        }
     }
 }
 
@@ -64,6 +105,10 @@ fn number<T: FromStr>(name: &str, text: Option<String>) -> Result<T, String> {
     let text = text.ok_or_else(|| format!("{name} needs a number"))?;
     text.parse()
         .map_err(|_| format!("{name} needs a number, not {text:?}"))
+}
+
+fn value(name: &str, text: Option<String>) -> Result<String, String> {
+    text.ok_or_else(|| format!("{name} needs a value"))
 }
 
 fn options() -> Result<Option<Options>, String> {
@@ -84,11 +129,11 @@ fn options() -> Result<Option<Options>, String> {
             "--worker" => options.is_worker = true,
             "--trace" => options.has_trace = true,
             "--shrink" => options.has_shrink = true,
-            "--single" | "--drops" => options.changes.push((name, String::new())),
-            "--messages" | "--processes" | "--subscriptions" | "--faults" | "--versions"
+            "--single" => options.changes.push((name, String::new())),
+            "--variant" => options.variant = value(&name, arguments.next())?.parse()?,
+            "--messages" | "--processes" | "--subscriptions" | "--faults" | "--without"
             | "--defect" => {
-                let value = arguments.next();
-                let value = value.ok_or_else(|| format!("{name} needs a value"))?;
+                let value = value(&name, arguments.next())?;
                 options.changes.push((name, value));
             }
             other => return Err(format!("{other:?} is not an option; see --help")),
@@ -104,17 +149,20 @@ fn list<T: FromStr<Err = String>>(names: &str) -> Result<Vec<T>, String> {
     names.split(',').map(str::parse).collect()
 }
 
-fn setup(seed: u64, changes: &[(String, String)]) -> Result<Setup, String> {
-    let mut setup = Setup::of(seed);
-    for (name, value) in changes {
+fn setup(seed: u64, options: &Options) -> Result<Setup, String> {
+    let mut setup = Setup::of(seed).varied(options.variant.variant(seed));
+    for (name, value) in &options.changes {
         match name.as_str() {
             "--single" => setup.coalesce = false,
-            "--drops" => setup = setup.with_drops(),
+            "--without" => {
+                for word in value.split(',') {
+                    setup = setup.without(word)?;
+                }
+            }
             "--messages" => setup.messages = number(name, Some(value.clone()))?,
             "--processes" => setup.processes = number(name, Some(value.clone()))?,
             "--subscriptions" => setup.roles = list::<Role>(value)?,
             "--faults" => setup.faults = list::<Fault>(value)?,
-            "--versions" => setup.versions = Some(gaps(value)?),
             _ => setup.defect = Some(Defect::from_str(value)?),
         }
     }
@@ -161,7 +209,7 @@ fn work(options: &Options) -> Result<ExitCode, String> {
         if is_over {
             break;
         }
-        let mut setup = setup(seed, &options.changes)?;
+        let mut setup = setup(seed, options)?;
         // Every other seed gives each message a transaction of its own.
         setup.coalesce &= seed % 2 == 0;
         let report = run(&setup);
@@ -196,6 +244,7 @@ fn lead(options: &Options) -> Result<ExitCode, String> {
                 command.args(["--seeds", &share.to_string()])
             }
         };
+        command.args(["--variant", options.variant.name()]);
         for (name, value) in &options.changes {
             command.arg(name);
             if !value.is_empty() {
@@ -248,7 +297,7 @@ fn go() -> Result<ExitCode, String> {
             .map_err(|error| error.to_string());
     };
     if let Some(seed) = options.seed {
-        let setup = setup(seed, &options.changes)?;
+        let setup = setup(seed, &options)?;
         let is_well = one(&setup, &options, &mut std::io::stdout());
         let is_well = is_well.map_err(|error| error.to_string())?;
         return Ok(ExitCode::from(u8::from(!is_well)));

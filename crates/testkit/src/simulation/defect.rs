@@ -56,6 +56,8 @@ pub enum Defect {
     AgeCutShort,
     /// Nobody was there, and the message pays for it.
     OutageCounts,
+    /// What matters most counts as what matters least, and the other way round.
+    ClassesTurned,
     /// The store is wrong.
     Store(memory::Defect),
 }
@@ -84,6 +86,7 @@ impl Defect {
             Self::AgeUnlimited,
             Self::AgeCutShort,
             Self::OutageCounts,
+            Self::ClassesTurned,
         ];
         own.into_iter()
             .chain(memory::Defect::ALL.into_iter().map(Self::Store))

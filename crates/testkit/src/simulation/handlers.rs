@@ -1,19 +1,25 @@
 //! What the simulated service does with its messages, as each message's conduct says.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Call, Class, Context, Deliver, Delivery, Failure, Identity, Merge, Probe, RetryPolicy,
-    Semantics, Start, Subscription,
+    Call, Class, Context, Deliver, Delivery, Failure, Identity, Merge, Priority, Probe,
+    RetryPolicy, Semantics, Start, Subscription,
 };
+use onceward_core::contract::SubscriptionContract;
 use serde::{Deserialize, Serialize};
 
+use super::conduct::{Conduct, Trouble};
 use super::defect::Defect;
+use super::fault::Fault;
 use super::history::{Event, Outcome};
-use super::messages::{Body, Numbered, Pay, Placed, Shipped, body_of, envelope};
+use super::messages::{
+    Body, Idled, Numbered, Pay, Placed, Rushed, Shipped, WINDOW_BYTES, body_of, envelope,
+};
 use super::process::Process;
-use super::setup::{Conduct, Fault, Role, Setup, Trouble};
+use super::setup::{Role, Setup};
 use super::store::SimStore;
 use super::world::World;
 
@@ -28,20 +34,33 @@ pub(super) fn subscription(
         Role::Notice => Semantics::AtMostOnce,
         _ => Semantics::EffectOnce,
     };
-    let subscription = Subscription::new(role.name(), semantics);
+    let mut contract = SubscriptionContract::new(role.name(), &[], semantics);
+    if setup.is_tight {
+        contract.window_bytes = WINDOW_BYTES;
+    }
+    let subscription = Subscription::new(role.name(), semantics).contract(contract);
     let process = Arc::clone(process);
     let subscription = match role {
-        Role::Ship => subscription.on::<Placed, _>(effect::<{ Role::Ship as usize }, Placed>),
-        Role::Notice => subscription.on::<Placed, _>(effect::<{ Role::Notice as usize }, Placed>),
+        Role::Ship => with_effects::<{ Role::Ship as usize }>(setup, subscription),
+        Role::Notice => with_effects::<{ Role::Notice as usize }>(setup, subscription),
         Role::Track => subscription.on::<Shipped, _>(effect::<{ Role::Track as usize }, Shipped>),
         Role::Pay => subscription
             .on::<Pay, _>(effect::<{ Role::Pay as usize }, Pay>)
             .owns::<Pay>()
             .identity(Identity::Operation),
+        Role::Stats if setup.classes => subscription
+            .on_batch::<Placed, _>(count_many)
+            .on_batch::<Rushed, _>(count_many)
+            .on_batch::<Idled, _>(count_many),
         Role::Stats => subscription.on_batch::<Placed, _>(count_many),
-        Role::Carrier => subscription.call(Carrier { process }),
-        Role::Mail => subscription.deliver(["order.placed"], Mail { process }),
+        Role::Carrier if setup.classes => subscription
+            .call(Carrier::<Placed>::of(&process))
+            .call(Carrier::<Rushed>::of(&process))
+            .call(Carrier::<Idled>::of(&process)),
+        Role::Carrier => subscription.call(Carrier::<Placed>::of(&process)),
+        Role::Mail => subscription.deliver(setup.types_of(role), Mail { process }),
     };
+    let subscription = with_classes(setup, role, subscription);
     let subscription = subscription
         .retry(policy_of(setup))
         .concurrency(setup.concurrency)
@@ -67,19 +86,45 @@ pub(super) fn subscription(
         false => subscription,
     };
     let subscription = match setup.sheds_after_ms(role) {
-        Some(after_ms) => {
-            let message_type = match role {
-                Role::Track => "order.shipped",
-                _ => "order.placed",
-            };
-            subscription.shed([message_type], after_ms)
-        }
+        Some(after_ms) => subscription.shed(setup.types_of(role), after_ms),
         None => subscription,
     };
     match setup.holds_key(role) {
         true => subscription.on_poison(onceward::OnPoison::HoldKey),
         false => subscription.on_poison(onceward::OnPoison::Skip),
     }
+}
+
+/// Routes every type that an effect takes.
+fn with_effects<const ROLE: usize>(
+    setup: &Setup,
+    subscription: Subscription<SimStore>,
+) -> Subscription<SimStore> {
+    let subscription = subscription.on::<Placed, _>(effect::<ROLE, Placed>);
+    if !setup.classes {
+        return subscription;
+    }
+    subscription
+        .on::<Rushed, _>(effect::<ROLE, Rushed>)
+        .on::<Idled, _>(effect::<ROLE, Idled>)
+}
+
+/// Declares the classes of its types, or the other way round.
+fn with_classes(
+    setup: &Setup,
+    role: Role,
+    subscription: Subscription<SimStore>,
+) -> Subscription<SimStore> {
+    if !setup.classes || !role.has_classes() {
+        return subscription;
+    }
+    let (rushed, idled) = match setup.defect {
+        Some(Defect::ClassesTurned) => (Priority::Low, Priority::High),
+        _ => (Priority::High, Priority::Low),
+    };
+    subscription
+        .priority::<Rushed>(rushed)
+        .priority::<Idled>(idled)
 }
 
 /// The budget as the engine is told it, which may be wrong on purpose.
@@ -187,7 +232,8 @@ async fn effect<const ROLE: usize, M: Numbered>(
             copy: 1_000_000 + seq,
             key: cx.message().envelope.key().to_owned(),
         };
-        cx.append_envelope(envelope("order.shipped", format!("shipped-{seq}"), &body));
+        let id = format!("shipped-{seq}");
+        cx.append_envelope(envelope(&world.setup, "order.shipped", id, &body));
     }
     Ok(run)
 }
@@ -199,9 +245,9 @@ fn write_effect(cx: &mut Context<SimStore>, role: Role, run: u64, seq: u64) -> R
     Ok(())
 }
 
-async fn count_many(
+async fn count_many<M: Numbered>(
     cx: &mut Context<SimStore>,
-    messages: Vec<Placed>,
+    messages: Vec<M>,
 ) -> Result<Vec<u64>, Failure> {
     let role = Role::Stats;
     let (first, attempt) = (cx.message().seq, cx.attempt());
@@ -250,11 +296,20 @@ async fn count_many(
 pub(super) struct Booking(u64);
 
 /// A service outside, with a record of its own, that honours idempotency keys.
-struct Carrier {
+struct Carrier<M> {
     process: Arc<Process>,
+    of: PhantomData<fn(M)>,
 }
 
-impl Carrier {
+impl<M> Carrier<M> {
+    fn of(process: &Arc<Process>) -> Self {
+        let process = Arc::clone(process);
+        Self {
+            process,
+            of: PhantomData,
+        }
+    }
+
     fn asked(&self, number: u64, operation: &str, outcome: Outcome) {
         self.process.say(Event::Outside {
             role: Role::Carrier,
@@ -265,12 +320,12 @@ impl Carrier {
     }
 }
 
-impl Call<SimStore> for Carrier {
-    type Message = Placed;
+impl<M: Numbered> Call<SimStore> for Carrier<M> {
+    type Message = M;
     type Answer = Booking;
     type Reply = Booking;
 
-    async fn call(&self, operation: &str, message: &Placed) -> Result<Booking, Failure> {
+    async fn call(&self, operation: &str, message: &M) -> Result<Booking, Failure> {
         let world = Arc::clone(&self.process.world);
         let number = message.number();
         let conduct = world.setup.conduct(Role::Carrier, number);
@@ -310,7 +365,7 @@ impl Call<SimStore> for Carrier {
             .ok_or_else(|| Failure::permanent("no_booking", "without a booking there is no answer"))
     }
 
-    async fn probe(&self, operation: &str, message: &Placed) -> Result<Probe<Booking>, Failure> {
+    async fn probe(&self, operation: &str, message: &M) -> Result<Probe<Booking>, Failure> {
         let world = Arc::clone(&self.process.world);
         self.process.step(1 + world.random(5)).await;
         if world.is_away() {
@@ -337,7 +392,7 @@ impl Call<SimStore> for Carrier {
     async fn outcome(
         &self,
         cx: &mut Context<SimStore>,
-        message: Placed,
+        message: M,
         booking: Booking,
     ) -> Result<Booking, Failure> {
         let (seq, attempt) = (cx.message().seq, cx.attempt());

@@ -3,6 +3,8 @@
 use onceward_core::{Envelope, Message, Payload};
 use serde::{Deserialize, Serialize};
 
+use super::setup::Setup;
+
 /// A message that says which one it is.
 pub(super) trait Numbered: Message {
     /// The message's number: decides what handlers do with it.
@@ -20,14 +22,14 @@ pub(super) struct Body {
 }
 
 macro_rules! message {
-    ($name:ident, $type:literal) => {
+    ($name:ident, $type:literal, $aggregate:literal) => {
         #[derive(Clone, Debug, Serialize, Deserialize)]
         pub(super) struct $name(pub(super) Body);
 
         impl Message for $name {
             const TYPE: &'static str = $type;
             const VERSION: i32 = 1;
-            const AGGREGATE_TYPE: &'static str = "order";
+            const AGGREGATE_TYPE: &'static str = $aggregate;
 
             fn key(&self) -> String {
                 self.0.key.clone()
@@ -46,9 +48,26 @@ macro_rules! message {
     };
 }
 
-message!(Placed, "order.placed");
-message!(Pay, "order.pay");
-message!(Shipped, "order.shipped");
+message!(Placed, "order.placed", "order");
+message!(Rushed, "order.rushed", "rush");
+message!(Idled, "order.idled", "idle");
+message!(Pay, "order.pay", "order");
+message!(Shipped, "order.shipped", "order");
+
+/// The type of what is sent about a key: where there are classes a key has one, like its tenant.
+pub(super) fn type_of(setup: &Setup, key: u32) -> &'static str {
+    match key % 3 {
+        1 if setup.classes => Rushed::TYPE,
+        2 if setup.classes => Idled::TYPE,
+        _ => Placed::TYPE,
+    }
+}
+
+/// The least window that there is, in bytes.
+pub(super) const WINDOW_BYTES: u64 = 1 << 16;
+
+/// What makes messages so large that a few fill such a window.
+const FILLING: usize = WINDOW_BYTES as usize / 6;
 
 /// The body of a payload.
 pub(super) fn body_of(payload: &Payload) -> Option<Body> {
@@ -59,10 +78,19 @@ pub(super) fn body_of(payload: &Payload) -> Option<Body> {
 }
 
 /// An envelope around a body.
-pub(super) fn envelope(message_type: &str, id: String, body: &Body) -> Envelope {
-    let text = serde_json::json!({ "number": body.number, "copy": body.copy, "key": body.key });
+pub(super) fn envelope(setup: &Setup, message_type: &str, id: String, body: &Body) -> Envelope {
+    let mut text = serde_json::json!({ "number": body.number, "copy": body.copy, "key": body.key });
+    if setup.is_tight {
+        text["filling"] = ".".repeat(FILLING).into();
+    }
     let payload = Payload::Json(text.to_string().into());
-    let mut envelope = Envelope::new(id, "order", body.key.clone(), message_type, payload);
+    // Messages of one aggregate have one class.
+    let aggregate = match message_type {
+        Rushed::TYPE => Rushed::AGGREGATE_TYPE,
+        Idled::TYPE => Idled::AGGREGATE_TYPE,
+        _ => Placed::AGGREGATE_TYPE,
+    };
+    let mut envelope = Envelope::new(id, aggregate, body.key.clone(), message_type, payload);
     // One key has one tenant. Keys are few, tenants fewer; some messages name none.
     let tenant = body.key.bytes().map(u32::from).sum::<u32>() % 4;
     if tenant > 0 {

@@ -5,7 +5,9 @@
 
 mod campaigns;
 mod checkers;
+mod conduct;
 mod defect;
+mod fault;
 mod handlers;
 mod history;
 mod machine;
@@ -16,11 +18,15 @@ mod producers;
 mod setup;
 mod shrink;
 mod store;
+mod variants;
 mod world;
 
 pub use checkers::{EndState, Violation};
+pub use conduct::{Conduct, Trouble};
 pub use defect::Defect;
+pub use fault::Fault;
 pub use history::{Event, Outcome, Step, What};
 pub use machine::{Report, run};
-pub use setup::{Conduct, Fault, Role, Setup, Trouble};
+pub use setup::{Role, Setup};
 pub use shrink::shrink;
+pub use variants::Variant;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::fault::Fault;
 use super::history::Event;
-use super::setup::Fault;
 use super::world::World;
 
 /// One start of one process.

@@ -8,9 +8,10 @@ use onceward::{Accepted, Outbox};
 use onceward_core::Message;
 use onceward_core::store::{Begin, Effects, End, StoreError, StoreErrorKind};
 
-use super::messages::{Body, Pay, Placed, envelope};
+use super::fault::Fault;
+use super::messages::{Body, Pay, envelope, type_of};
 use super::process::Process;
-use super::setup::{Fault, Role, Setup};
+use super::setup::{Role, Setup};
 use super::store::SimStore;
 
 /// One request to the service: accepted once, however often it comes.
@@ -23,6 +24,7 @@ struct Request {
     open_ms: u64,
     is_aborted_first: bool,
     is_pay: bool,
+    message_type: &'static str,
     id: String,
     operation: Option<String>,
     /// Version of its key's aggregate, where versions are checked.
@@ -64,6 +66,10 @@ fn requests(setup: &Setup) -> Vec<Request> {
             },
             is_aborted_first: is_wild && rng.u32(..8) == 0,
             is_pay,
+            message_type: match is_pay {
+                true => Pay::TYPE,
+                false => type_of(setup, key),
+            },
             id: format!("m{copy}"),
             operation: is_pay.then(|| format!("op{copy}")),
             version: None,
@@ -80,6 +86,7 @@ fn requests(setup: &Setup) -> Vec<Request> {
             request.operation.clone_from(&earlier.operation);
             request.body.number = earlier.body.number;
             request.body.key.clone_from(&earlier.body.key);
+            request.message_type = earlier.message_type;
             if is_pay && rng.bool() {
                 request.id = format!("m{copy}");
                 request.body.copy = earlier.body.copy;
@@ -157,11 +164,9 @@ async fn send(
     if attempt == 0 {
         store.process.step(request.thinks_ms).await;
     }
-    let message_type = match request.is_pay {
-        true => Pay::TYPE,
-        false => Placed::TYPE,
-    };
-    let mut message = envelope(message_type, request.id.clone(), &request.body);
+    let setup = &store.process.world.setup;
+    let (of, id) = (request.message_type, request.id.clone());
+    let mut message = envelope(setup, of, id, &request.body);
     message.operation_id.clone_from(&request.operation);
     message.aggregate_version = request.version;
     outbox.append_envelopes(connection, &[message]).await?;

@@ -6,9 +6,11 @@ use std::str::FromStr;
 
 use fastrand::Rng;
 use onceward::{BreakerPolicy, Gaps, OnPoison, Order, RetryPolicy, VersionPolicy};
-use onceward_core::group::{Grouping, Tenants};
+use onceward_core::group::Tenants;
 
 use super::defect::Defect;
+use super::fault::Fault;
+use super::variants::Variant;
 
 /// A subscription of the simulated service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,18 +44,25 @@ impl Role {
     ];
 
     /// Whether it takes the messages that carry versions, and keeps a ledger of them.
-    const fn checks_versions(self) -> bool {
+    pub(super) const fn checks_versions(self) -> bool {
         matches!(self, Self::Ship | Self::Stats | Self::Carrier)
     }
 
-    /// The type that it takes.
+    /// The types that it takes, of the lowest value first.
     #[must_use]
-    pub const fn message_type(self) -> &'static str {
+    pub const fn types(self) -> &'static [&'static str] {
         match self {
-            Self::Pay => "order.pay",
-            Self::Track => "order.shipped",
-            _ => "order.placed",
+            Self::Pay => &["order.pay"],
+            Self::Track => &["order.shipped"],
+            _ => &["order.idled", "order.placed", "order.rushed"],
         }
+    }
+
+    /// Whether it declares classes, where there are some. Who only hands messages on knows nothing of
+    /// their aggregates, by which keys keep to one class.
+    #[must_use]
+    pub const fn has_classes(self) -> bool {
+        self.types().len() > 1 && !matches!(self, Self::Mail)
     }
 
     /// The subscription's name.
@@ -80,159 +89,13 @@ impl FromStr for Role {
     }
 }
 
-/// A kind of fault; each can be left out of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fault {
-    /// Processes die, between any two steps, and start again later.
-    Crash,
-    /// The database notices a dead process late: its transactions stay open for a while.
-    Linger,
-    /// Processes stand still and wake past their lease.
-    Pause,
-    /// Answers are lost, those of commits included.
-    Lost,
-    /// The database refuses for a moment.
-    Refuse,
-    /// Answers take long.
-    Hang,
-    /// The database's clock steps.
-    Clock,
-    /// Processes are shut down, and others come.
-    Churn,
-    /// Handlers fail in every way.
-    Handler,
-    /// Messages kill the process that runs them.
-    Kill,
-    /// Old rows are removed.
-    Retention,
-    /// Producers commit late, abort, and send again.
-    Producer,
-    /// All processes are away for longer than anything is kept.
-    Absence,
-    /// A message may be retried only for a short time.
-    Age,
-    /// Operators act on cases, on what waits for a person, on subscriptions.
-    Operate,
-    /// Operators send messages out again, by campaigns.
-    Replay,
-    /// The other side of calls and deliveries is away for a while.
-    Outage,
-}
-
-impl Fault {
-    /// All of them.
-    pub const ALL: [Self; 17] = [
-        Self::Crash,
-        Self::Linger,
-        Self::Pause,
-        Self::Lost,
-        Self::Refuse,
-        Self::Hang,
-        Self::Clock,
-        Self::Churn,
-        Self::Handler,
-        Self::Kill,
-        Self::Retention,
-        Self::Producer,
-        Self::Absence,
-        Self::Age,
-        Self::Operate,
-        Self::Replay,
-        Self::Outage,
-    ];
-
-    /// The name used on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Crash => "crash",
-            Self::Linger => "linger",
-            Self::Pause => "pause",
-            Self::Lost => "lost",
-            Self::Refuse => "refuse",
-            Self::Hang => "hang",
-            Self::Clock => "clock",
-            Self::Churn => "churn",
-            Self::Handler => "handler",
-            Self::Kill => "kill",
-            Self::Retention => "retention",
-            Self::Producer => "producer",
-            Self::Absence => "absence",
-            Self::Age => "age",
-            Self::Operate => "operate",
-            Self::Replay => "replay",
-            Self::Outage => "outage",
-        }
-    }
-}
-
-impl FromStr for Fault {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|fault| fault.name() == name);
-        found.ok_or_else(|| format!("no fault is called {name:?}"))
-    }
-}
-
-/// How a handler fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trouble {
-    /// A transient failure.
-    Transient,
-    /// Any error through `?`.
-    Unclassified,
-    /// A window was named.
-    RateLimited,
-    /// A panic.
-    Panic,
-    /// It takes longer than its timeout.
-    TimeOut,
-    /// A permanent failure.
-    Permanent,
-    /// A message that cannot be read.
-    Schema,
-    /// A business refusal.
-    Rejected,
-    /// Needs a person.
-    Operator,
-    /// Nobody knows: outside, the work was done and its answer lost.
-    Ambiguous,
-    /// A constraint of the database.
-    Refused,
-    /// The process dies.
-    Kill,
-}
-
-impl Trouble {
-    /// Whether it ends the message at once when it happens.
-    #[must_use]
-    pub const fn is_final(self) -> bool {
-        matches!(
-            self,
-            Self::Permanent | Self::Schema | Self::Rejected | Self::Operator | Self::Refused
-        )
-    }
-}
-
-/// What a handler does with one message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conduct {
-    /// How it fails, if it does.
-    pub trouble: Option<Trouble>,
-    /// So many attempts fail; after them it succeeds.
-    pub times: u32,
-    /// How long each attempt takes.
-    pub work_ms: u64,
-    /// Whether it appends a follow-up.
-    pub follows: bool,
-}
-
 /// Everything that decides a run. Equal setups give equal runs.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// What randomness comes from.
     pub seed: u64,
+    /// What it is for.
+    pub variant: Variant,
     /// Whether messages may share a transaction.
     pub coalesce: bool,
     /// Messages that producers append.
@@ -269,12 +132,18 @@ pub struct Setup {
     pub loose_order: bool,
     /// Whether messages carry versions that are checked, and what follows a gap.
     pub versions: Option<Gaps>,
+    /// How long a gap is waited for, in milliseconds.
+    pub gap_limit_ms: u64,
     /// Whether only the latest of what waits together is handled, where keys keep their order.
     pub merge: bool,
     /// After how long messages are shed, in milliseconds.
     pub shed_after_ms: Option<u64>,
     /// Into how many groups tenants fall, where subscriptions tell them apart.
     pub tenants: Option<u8>,
+    /// Whether messages are of three classes.
+    pub classes: bool,
+    /// Whether there is room for a few messages only in each process, by their size.
+    pub is_tight: bool,
     /// Faults happen until then.
     pub calm_at_ms: u64,
     /// Messages are appended until then.
@@ -326,8 +195,11 @@ impl Setup {
             faults.push(Fault::Outage);
         }
         let mut tenants = Rng::with_seed(seed ^ 0x7e4a_4175);
+        let mut classes = Rng::with_seed(seed ^ 0xc1a5_5e50);
+        let mut tight = Rng::with_seed(seed ^ 0x7161_4700);
         Self {
             seed,
+            variant: Variant::Plain,
             coalesce: true,
             messages: rng.u32(8..50),
             processes: rng.usize(1..4),
@@ -356,53 +228,31 @@ impl Setup {
             },
             loose_order: rng.u32(..4) == 0,
             versions: None,
+            // Nothing is given up: every version comes.
+            gap_limit_ms: 86_400_000,
             merge: false,
             shed_after_ms: None,
             tenants: (tenants.u32(..8) < 3).then(|| tenants.u8(1..6)),
+            classes: classes.u32(..8) < 3,
+            is_tight: tight.u32(..8) < 2,
             calm_at_ms,
             producing_ms: calm_at_ms * rng.u64(50..95) / 100,
             rate: rng.u32(5..80),
         }
     }
 
-    /// The same with versions that are checked. What is dealt with for another reason, or forgotten,
-    /// is a version that nobody applied: such faults are left out.
-    #[must_use]
-    pub fn with_versions(mut self, gaps: Gaps) -> Self {
-        self.versions = Some(gaps);
-        self.roles.retain(|role| role.checks_versions());
-        if self.roles.is_empty() {
-            self.roles = vec![Role::Ship, Role::Stats, Role::Carrier];
+    /// The same without something that is drawn with a seed: `classes`, `tenants`, `tight`.
+    ///
+    /// # Errors
+    /// When nothing is called so.
+    pub fn without(mut self, word: &str) -> Result<Self, String> {
+        match word {
+            "classes" => self.classes = false,
+            "tenants" => self.tenants = None,
+            "tight" => self.is_tight = false,
+            _ => return Err(format!("classes, tenants or tight, and not {word:?}")),
         }
-        let others = [
-            Fault::Handler,
-            Fault::Kill,
-            Fault::Retention,
-            Fault::Age,
-            Fault::Operate,
-        ];
-        self.faults.retain(|fault| !others.contains(fault));
-        self.loose_order = false;
-        // Nor is anything given up: deaths count, and what waits for a case waits for ever.
-        self.retry.attempts_max = 1_000;
-        self
-    }
-
-    /// The same with messages that are given up: merged where they wait together, shed where their
-    /// turn comes late. Few keys, and messages that come at once, so that they do. What a campaign
-    /// sends out again is another run of what was given up: it is left out.
-    #[must_use]
-    pub fn with_drops(mut self) -> Self {
-        let mut rng = Rng::with_seed(self.seed ^ 0xd409_0000);
-        self.merge = rng.u32(..4) > 0;
-        self.shed_after_ms = (rng.bool() || !self.merge).then(|| rng.u64(100..4_000));
-        self.keys = rng.u32(1..4);
-        self.roles.retain(|role| *role != Role::Pay);
-        if self.roles.is_empty() {
-            self.roles = vec![Role::Ship, Role::Carrier, Role::Mail];
-        }
-        self.faults.retain(|fault| *fault != Fault::Replay);
-        self
+        Ok(self)
     }
 
     /// Whether a subscription handles only the latest of what waits together. Commands are none of
@@ -428,12 +278,12 @@ impl Setup {
         })
     }
 
-    /// By what a subscription's messages are divided.
+    /// The types that a subscription takes. Where there are no classes there is one.
     #[must_use]
-    pub fn grouping(&self, role: Role) -> Grouping {
-        Grouping {
-            tenants: self.tenants_of(role),
-            ..Grouping::of_types([role.message_type()])
+    pub fn types_of(&self, role: Role) -> Vec<String> {
+        match role.types() {
+            [_, placed, _] if !self.classes => vec![(*placed).to_owned()],
+            types => types.iter().map(|of| (*of).to_owned()).collect(),
         }
     }
 
@@ -442,8 +292,7 @@ impl Setup {
     pub fn version_policy(&self) -> Option<VersionPolicy> {
         Some(VersionPolicy {
             gaps: self.versions?,
-            // Nothing is given up: every version comes.
-            gap_limit_ms: 86_400_000,
+            gap_limit_ms: self.gap_limit_ms,
         })
     }
 
@@ -498,50 +347,16 @@ impl Setup {
     pub fn holds_key(&self, role: Role) -> bool {
         self.order(role) == Order::Key && (role == Role::Pay || self.on_poison == OnPoison::HoldKey)
     }
-
-    /// What a handler does with a message.
-    #[must_use]
-    pub fn conduct(&self, role: Role, number: u64) -> Conduct {
-        let mut rng = Rng::with_seed(self.seed.rotate_left(17) ^ number << 8 ^ role as u64);
-        let mut conduct = Conduct {
-            trouble: None,
-            times: 0,
-            work_ms: if rng.u32(..4) == 0 { rng.u64(..60) } else { 0 },
-            follows: rng.u32(..3) == 0,
-        };
-        let times = rng.u32(1..self.retry.attempts_max + 2);
-        let trouble = match rng.u32(..40) {
-            0 | 1 => Trouble::Transient,
-            2 => Trouble::Unclassified,
-            3 => Trouble::RateLimited,
-            4 => Trouble::Panic,
-            5 => Trouble::TimeOut,
-            6 => Trouble::Permanent,
-            7 => Trouble::Schema,
-            8 => Trouble::Rejected,
-            9 if rng.u32(..4) == 0 => Trouble::Operator,
-            10 | 11 => Trouble::Ambiguous,
-            12 => Trouble::Refused,
-            13 if rng.u32(..3) == 0 => Trouble::Kill,
-            _ => return conduct,
-        };
-        let is_on = match trouble {
-            Trouble::Kill => self.has(Fault::Kill),
-            _ => self.has(Fault::Handler),
-        };
-        if is_on {
-            conduct.trouble = Some(trouble);
-            conduct.times = times;
-        }
-        conduct
-    }
 }
 
 /// The arguments that repeat this setup.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let usual = Self::of(self.seed);
+        let usual = Self::of(self.seed).varied(self.variant);
         write!(f, "--seed {}", self.seed)?;
+        if self.variant != Variant::Plain {
+            write!(f, " --variant {}", self.variant.name())?;
+        }
         if self.coalesce != usual.coalesce {
             write!(f, " --single")?;
         }
@@ -557,23 +372,22 @@ impl fmt::Display for Setup {
         }
         if self.faults != usual.faults {
             let names: Vec<_> = self.faults.iter().map(|fault| fault.name()).collect();
-            write!(
-                f,
-                " --faults {}",
-                if names.is_empty() {
-                    "none".into()
-                } else {
-                    names.join(",")
-                }
-            )?;
+            let names = match names.is_empty() {
+                true => "none".to_owned(),
+                false => names.join(","),
+            };
+            write!(f, " --faults {names}")?;
         }
-        match self.versions {
-            None => {}
-            Some(Gaps::Pass) => write!(f, " --versions pass")?,
-            Some(Gaps::Wait) => write!(f, " --versions wait")?,
-        }
-        if self.merge || self.shed_after_ms.is_some() {
-            write!(f, " --drops")?;
+        let without: Vec<&str> = [
+            (usual.classes && !self.classes, "classes"),
+            (usual.tenants.is_some() && self.tenants.is_none(), "tenants"),
+            (usual.is_tight && !self.is_tight, "tight"),
+        ]
+        .into_iter()
+        .filter_map(|(is_without, word)| is_without.then_some(word))
+        .collect();
+        if !without.is_empty() {
+            write!(f, " --without {}", without.join(","))?;
         }
         if let Some(defect) = self.defect {
             write!(f, " --defect {}", defect.name())?;

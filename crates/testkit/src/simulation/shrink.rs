@@ -67,6 +67,14 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
             ..setup.clone()
         });
     }
+    for word in ["classes", "tenants", "tight"] {
+        let candidate = setup.clone().without(word);
+        found.extend(
+            candidate
+                .into_iter()
+                .filter(|smaller| smaller.to_string() != setup.to_string()),
+        );
+    }
     if setup.coalesce {
         found.push(Setup {
             coalesce: false,

@@ -9,9 +9,9 @@ use onceward_core::Envelope;
 use onceward_core::Position;
 use onceward_core::store::*;
 
+use super::fault::Fault;
 use super::history::Event;
 use super::process::Process;
-use super::setup::Fault;
 use crate::memory::{MemoryConnection, MemoryStore, MemoryTx};
 
 /// A process's handle of the simulated database.

@@ -1,13 +1,13 @@
 //! What policies give up.
 
-use onceward_core::merge::survivor_in;
 use onceward_core::{Ending, LedgerEntry};
 
 use super::Found;
 use super::facts::{Facts, Message, identity, identity_of_entry, role};
 use crate::memory::{Change, Written};
+use crate::simulation::fault::Fault;
 use crate::simulation::history::{Event, Step, What};
-use crate::simulation::setup::{Fault, Role};
+use crate::simulation::setup::Role;
 
 pub(super) fn before(facts: &Facts, step: &Step) -> Found {
     match &step.what {
@@ -63,9 +63,11 @@ fn merged(facts: &Facts, role: Role, message: &Message, entry: &LedgerEntry) -> 
         return wrong(role, message, "is merged after its effect");
     }
     tried(facts, role, message)?;
-    let id = entry.result.as_deref().and_then(survivor_in);
+    let kept = entry.result.as_deref().unwrap_or_default();
+    let kept: serde_json::Value = serde_json::from_str(kept).unwrap_or_default();
+    let id = kept["merged_into"].as_str();
     let survivors = facts.messages.values().filter(|survivor| {
-        id.as_deref() == Some(&survivor.row.envelope.id)
+        id == Some(&survivor.row.envelope.id)
             && facts.takes(role, &survivor.row.envelope.message_type)
     });
     let takes_its_place = |survivor: &Message| {

@@ -5,8 +5,11 @@ use onceward_core::store::DeferralKind;
 
 use super::Found;
 use super::facts::{Facts, Message, identity};
+use crate::simulation::conduct::Trouble;
+use crate::simulation::fault::Fault;
 use crate::simulation::history::Outcome;
-use crate::simulation::setup::{Fault, Role, Trouble};
+use crate::simulation::setup::Role;
+use crate::simulation::variants::Variant;
 
 /// How a message ended in a subscription.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -203,6 +206,10 @@ fn expected(facts: &Facts, role: Role, message: &Message, state: &EndState) -> V
     };
     if state.end == "superseded" && has_later_version(facts, role, message) {
         ends.push("superseded");
+    }
+    // Where it is waited for a time only, and whatever it waits for may have ended otherwise.
+    if facts.setup.variant == Variant::VersionsEnd {
+        ends.push("version_gap");
     }
     // Whether they may was seen when they were.
     if facts.setup.merges(role) {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onceward_core::group::Groups;
 use onceward_core::store::{CaseState, DeferralKind};
 use onceward_core::{Ending, LedgerEntry, Position, Row, Snapshot, Spent, Stand, Timestamp};
 
@@ -181,7 +180,7 @@ impl Facts {
 
     /// Whether a subscription takes a type.
     pub(super) fn takes(&self, role: Role, message_type: &str) -> bool {
-        self.setup.roles.contains(&role) && message_type == role.message_type()
+        self.setup.roles.contains(&role) && role.types().contains(&message_type)
     }
 
     pub(super) fn roles_of(&self, row: &Row) -> Vec<Role> {
@@ -202,10 +201,11 @@ impl Facts {
     /// Whether the place kept for a row's lane and group says that it needs no more work.
     pub(super) fn is_past(&self, role: Role, row: &Row) -> bool {
         let stand = self.lane(role, row).and_then(|lane| lane.stand.as_ref());
-        let groups = Groups::new(&self.setup.grouping(role));
-        let group = groups.of(row).map(|group| groups.name(group));
+        let group = self.group(role, row);
         stand.is_some_and(|stand| {
-            let own = group.map_or(&stand.position, |group| stand.of(group));
+            let mut groups = stand.groups.iter();
+            let own = groups.find(|(name, _)| name.starts_with(&group));
+            let own = own.map_or(&stand.position, |(_, position)| position);
             // Whoever does not know of groups reads the one of all.
             is_past(own, row) || is_past(&stand.position, row)
         })

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `one-effect` | one effect per ledger key, committed together with its record |
 //! | `key-order` | effects of a key come in the order of its messages |
-//! | `versions` | no version after a later one, nor over a gap where gaps wait |
+//! | `versions` | no version after a later one, nor over a gap where gaps wait; no gap given up early, or while what it lacks is there |
 //! | `budget` | attempts are counted one by one and never exceed the budget |
 //! | `position` | no position is past work that is stored nowhere else |
 //! | `fence` | nobody commits for a lane that is not theirs |
@@ -14,6 +14,7 @@
 //! | `retention` | nothing is removed that is still needed |
 //! | `outage` | that nobody was there burns no attempt and ends no message |
 //! | `outside` | no call outside without a probe after an end that nobody knows |
+//! | `shares` | where there is more to do than can be done, each class and each tenant is started at least as often as its share says |
 //! | `dropped` | what is given up may be: merged into a later one of its key that is not over, or late; and it does not run any more |
 //! | `final-state` | every message ends in one state, the one that its handler's conduct calls for |
 //! | `liveness` | everything is finished within a bound once faults stop |
@@ -21,9 +22,11 @@
 mod dropped;
 mod ends;
 mod facts;
+mod groups;
 mod order;
 mod outage;
 mod rules;
+mod shares;
 
 use std::fmt;
 
@@ -64,6 +67,7 @@ pub(super) struct Checks {
     facts: Facts,
     outside: rules::Outside,
     outage: outage::Outage,
+    shares: shares::Shares,
     steps: usize,
 }
 
@@ -73,6 +77,7 @@ impl Checks {
             facts: Facts::new(setup),
             outside: rules::Outside::default(),
             outage: outage::Outage::default(),
+            shares: shares::Shares::default(),
             steps: 0,
         }
     }
@@ -84,7 +89,8 @@ impl Checks {
                 .and_then(|()| order::before(&self.facts, step))
                 .and_then(|()| dropped::before(&self.facts, step))
                 .and_then(|()| self.outside.see(&self.facts, step))
-                .and_then(|()| self.outage.see(&self.facts, step));
+                .and_then(|()| self.outage.see(&self.facts, step))
+                .and_then(|()| self.shares.see(&self.facts, step));
             self.facts.learn(step);
             let found = found.and_then(|()| rules::after(&self.facts, step));
             if let Err((checker, message)) = found {

@@ -18,7 +18,12 @@ fn is_before(first: &Message, second: &Message) -> bool {
 
 pub(super) fn before(facts: &Facts, step: &Step) -> Found {
     match &step.what {
-        What::Database(Change::Committed { writes, .. }) => commit(facts, writes),
+        What::Database(Change::Committed { writes, .. }) => {
+            writes
+                .iter()
+                .try_for_each(|written| given_up(facts, written))?;
+            commit(facts, writes)
+        }
         What::Outside(Event::Delivered {
             role,
             seq,
@@ -189,6 +194,47 @@ fn is_waited_for(facts: &Facts, effect: Effect, seq: u64, settled: &BTreeSet<(Ro
         })
 }
 
+/// A gap is given up after its time, and not while what it lacks is there and waits.
+fn given_up(facts: &Facts, written: &Written) -> Found {
+    let Written::Quarantined {
+        subscription,
+        seq,
+        reason,
+        ..
+    } = written
+    else {
+        return Ok(());
+    };
+    let (Some(role), Some(message)) = (role(subscription), facts.messages.get(seq)) else {
+        return Ok(());
+    };
+    if reason != "version_gap" {
+        return Ok(());
+    }
+    let wrong = |why: String| {
+        let text = format!("message {seq} of {subscription} gave its gap up {why}");
+        Err(("versions", text))
+    };
+    let age_ms = facts.loaded_ages.get(&(role, *seq)).copied().unwrap_or(0);
+    if age_ms < facts.setup.gap_limit_ms {
+        return wrong(format!("after {age_ms} ms"));
+    }
+    let version = message.row.envelope.aggregate_version;
+    let waits = facts.deferrals.keys().find(|(of, other)| {
+        let earlier = facts.messages.get(other);
+        *of == role
+            && !facts.is_finished(role, *other)
+            && earlier.is_some_and(|earlier| {
+                earlier.row.envelope.key() == message.row.envelope.key()
+                    && earlier.row.envelope.aggregate_version < version
+            })
+    });
+    match waits {
+        Some((_, other)) => wrong(format!("while {other}, which it waits for, was deferred")),
+        None => Ok(()),
+    }
+}
+
 /// Never backward, and where gaps wait never over one; `now` has been applied in the same commit.
 fn in_version(facts: &Facts, effect: Effect, now: &BTreeSet<(Role, u64)>) -> Found {
     let (Some(gaps), Some(message)) = (facts.setup.versions, facts.messages.get(&effect.seq))
@@ -198,7 +244,11 @@ fn in_version(facts: &Facts, effect: Effect, now: &BTreeSet<(Role, u64)>) -> Fou
     let envelope = &message.row.envelope;
     let applied = facts.messages.iter().filter(|(seq, other)| {
         let place = (effect.role, identity(effect.role, &other.row));
-        let is_applied = facts.effects.contains_key(&place) || now.contains(&(effect.role, **seq));
+        // The other side's refusal is an end of its version too, and leaves no effect here.
+        let is_rejected = facts.done.get(&place) == Some(&Ending::Rejected);
+        let is_applied = facts.effects.contains_key(&place)
+            || is_rejected
+            || now.contains(&(effect.role, **seq));
         is_applied && other.row.envelope.key() == envelope.key()
     });
     let last = applied.filter_map(|(_, other)| other.row.envelope.aggregate_version);
