@@ -236,20 +236,13 @@ impl MemoryStore {
             })?;
         }
         for seq in request.clear_running {
-            connection.write(Write::ClearRunning {
-                subscription: subscription(),
-                seq: *seq,
-            })?;
+            connection.write(Write::EndRunning(subscription(), *seq, None))?;
         }
         if self.shared.has(Defect::MarksStay) {
             return Ok(());
         }
         for seq in request.hold_running {
-            connection.write(Write::HoldRunning {
-                subscription: subscription(),
-                seq: *seq,
-                at: now,
-            })?;
+            connection.write(Write::EndRunning(subscription(), *seq, Some(now)))?;
         }
         Ok(())
     }

@@ -173,15 +173,8 @@ pub(super) enum Write {
         subscription: String,
         seq: u64,
     },
-    ClearRunning {
-        subscription: String,
-        seq: u64,
-    },
-    HoldRunning {
-        subscription: String,
-        seq: u64,
-        at: Timestamp,
-    },
+    /// One of kind running is over, or held from a moment on.
+    EndRunning(String, u64, Option<Timestamp>),
     OpenCase {
         subscription: String,
         case: NewCase,
@@ -257,11 +250,9 @@ impl Write {
                 deferred,
                 ..
             } => Place::Deferral(subscription.clone(), deferred.seq),
-            Self::Clear { subscription, seq }
-            | Self::ClearRunning { subscription, seq }
-            | Self::HoldRunning {
-                subscription, seq, ..
-            } => Place::Deferral(subscription.clone(), *seq),
+            Self::Clear { subscription, seq } | Self::EndRunning(subscription, seq, _) => {
+                Place::Deferral(subscription.clone(), *seq)
+            }
             Self::OpenCase {
                 subscription, case, ..
             } => Place::Case(subscription.clone(), case.row.seq),
@@ -400,22 +391,15 @@ impl Tables {
             Write::Clear { subscription, seq } => {
                 self.deferrals.remove(&(subscription, seq));
             }
-            Write::ClearRunning { subscription, seq } => {
+            Write::EndRunning(subscription, seq, held_at) => {
                 let place = (subscription, seq);
-                let found = self.deferrals.get(&place);
-                if found.is_some_and(|d| d.kind == DeferralKind::Running) {
-                    self.deferrals.remove(&place);
-                }
-            }
-            Write::HoldRunning {
-                subscription,
-                seq,
-                at,
-            } => {
-                let found = self.deferrals.get_mut(&(subscription, seq));
+                let found = self.deferrals.get_mut(&place);
                 if let Some(deferred) = found.filter(|d| d.kind == DeferralKind::Running) {
                     deferred.kind = DeferralKind::Held;
-                    deferred.due_at = Some(at);
+                    deferred.due_at = held_at;
+                    if held_at.is_none() {
+                        self.deferrals.remove(&place);
+                    }
                 }
             }
             Write::OpenCase {
