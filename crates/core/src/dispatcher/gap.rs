@@ -21,7 +21,8 @@ pub(super) enum Gap {
     None,
     /// This message does.
     Waits { row: Arc<Row>, earlier: Earlier },
-    /// Something that was waited for is applied: what waits comes before all that is queued.
+    /// Something that was waited for is applied, or what waited has ended: what is stored comes before
+    /// all that is queued.
     Moved,
 }
 
@@ -101,15 +102,27 @@ impl Key {
                 earlier,
             };
         } else {
-            self.gap_ended(row);
+            // It waits for something else now.
+            if self.gap_is_of(row) {
+                self.gap = Gap::None;
+            }
             self.gap_stored(row);
         }
     }
 
-    /// A message had its end, or waits for something else now.
+    fn gap_is_of(&self, row: &Row) -> bool {
+        matches!(&self.gap, Gap::Waits { row: waiting, .. } if waiting.seq == row.seq)
+    }
+
+    /// A message had its end. What was to pass it, and has not, may not pass those behind it.
     pub(super) fn gap_ended(&mut self, row: &Row) {
-        if matches!(&self.gap, Gap::Waits { row: waiting, .. } if waiting.seq == row.seq) {
-            self.gap = Gap::None;
+        if !self.gap_is_of(row) {
+            return;
+        }
+        self.gap = Gap::None;
+        if self.stored > 0 {
+            self.gap = Gap::Moved;
+            self.due = Due::Now;
         }
     }
 

@@ -171,6 +171,15 @@ proptest! {
     }
 }
 
+/// A message is given up while the one that it waited for is about to run, which was to pass only it.
+#[test]
+fn what_was_to_pass_a_message_that_is_given_up_passes_nobody() {
+    let mut model = model(11149206585242747136, 3, 89, waiting(25));
+    model.holds_key = false;
+    model.case_every = 15;
+    schedule(&mut model, 11149206585242747136, 0, 2);
+}
+
 fn deferred(seq: u64, aggregate: &str, version: Option<i64>, kind: DeferralKind) -> DeferredRow {
     let payload = Payload::Json("1".into());
     let envelope = Envelope {
