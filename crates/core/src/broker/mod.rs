@@ -15,11 +15,12 @@
 //! | no queue or stream takes the topic | permanent ([`UNROUTABLE`]): a case, sent again once there is one |
 //! | larger than the broker takes | permanent ([`TOO_LARGE`]), with both sizes |
 //! | cannot be written as a message (a bad topic, an attribute) | permanent ([`UNSENDABLE`]) |
-//! | credentials or permissions | operator ([`FORBIDDEN`]) |
+//! | credentials or permissions | unavailable ([`FORBIDDEN`]): it hits every message and passes once somebody permits it |
 
 mod capabilities;
 mod check;
 mod coordinates;
+pub mod failures;
 mod publisher;
 mod subscriber;
 mod topic;
@@ -33,6 +34,22 @@ pub use coordinates::Coordinates;
 pub use publisher::{Confirmed, Outgoing, Publish, Publisher};
 pub use subscriber::{Act, Content, Extend, Receive, Received, Settlement, Subscriber, Tag};
 pub use topic::{Topic, TopicError};
+
+use crate::cloudevents::percent;
+use crate::envelope::Envelope;
+
+/// Source and id of a message as one text in printable ASCII: its identity at a broker, which a
+/// repetition keeps.
+#[must_use]
+pub fn name_of(envelope: &Envelope) -> String {
+    let source = envelope.source.as_deref().unwrap_or_default();
+    // Neither has a blank once it is encoded.
+    format!(
+        "{} {}",
+        percent::encode(source),
+        percent::encode(&envelope.id)
+    )
+}
 
 /// A boxed future.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -60,4 +77,21 @@ pub enum Layout {
     Binary,
     /// Everything as one JSON document.
     Structured,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Payload;
+
+    #[test]
+    fn a_name_tells_sources_and_ids_apart() {
+        let name = |source: &str, id: &str| {
+            let mut envelope = Envelope::new(id, "a", "a", "t", Payload::Json("1".into()));
+            envelope.source = Some(source.into());
+            name_of(&envelope)
+        };
+        assert_eq!(name("/shop", "é 1"), "/shop %C3%A9%201");
+        assert_ne!(name("a b", "c"), name("a", "b c"));
+    }
 }

@@ -43,7 +43,7 @@ mod attributes;
 mod binary;
 mod data;
 mod fault;
-mod percent;
+pub(crate) mod percent;
 mod properties;
 mod structured;
 
