@@ -78,6 +78,7 @@ impl Capabilities {
         };
         let size = |bytes: u64| format!("{} KiB", bytes / 1024);
         let time = |ms: u64| match ms {
+            u64::MAX => "any".to_owned(),
             0..60_000 => format!("{} s", ms / 1_000),
             60_000..7_200_000 => format!("{} min", ms / 60_000),
             7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),

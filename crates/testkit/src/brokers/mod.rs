@@ -6,6 +6,12 @@
 //! onceward_testkit::broker_suite!(onceward_testkit::brokers::MemoryFixture::new());
 //! ```
 //!
+//! | variable | meaning |
+//! |---|---|
+//! | `ONCEWARD_TEST_NATS_SERVER` | the program `nats-server`; by default the one in the path |
+//! | `ONCEWARD_TEST_RABBITMQ` | address of a server on which queues may be made; without it a server is started |
+//! | `ONCEWARD_TEST_RABBITMQ_SERVER` | the server's own program; by default Debian's |
+//!
 //! The expression is evaluated once for each case and must give a fixture on an empty queue. What a
 //! broker cannot do it says in its [`Capabilities`]; a case that needs it says out loud what it
 //! leaves out, and why.
@@ -21,12 +27,17 @@ mod defect;
 mod expand;
 pub mod foreign;
 mod memory;
+mod nats;
 pub mod publishing;
+mod rabbitmq;
 pub mod receiving;
+mod server;
 mod steps;
 
 pub use defect::BrokerDefect;
 pub use memory::{MemoryBroker, MemoryFixture};
+pub use nats::{NATS_VARIABLE, NatsServer};
+pub use rabbitmq::{RABBITMQ_PROGRAM_VARIABLE, RABBITMQ_VARIABLE, RabbitServer};
 
 /// An empty queue, stream or subscription at a broker, of one test.
 pub trait Fixture: Send + Sync + 'static {
