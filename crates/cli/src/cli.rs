@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, replay, send,
-    subscription, up,
+    backlog, bench, broker, demo, doctor, explain, init, migrate, operation, quarantine, replay,
+    send, subscription, up,
 };
 
 /// Reliable asynchronous messaging: accept once, act once, prove it.
@@ -84,6 +84,9 @@ pub enum Command {
     /// Look at subscriptions, pause them, try again what waits for a person
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),
+    /// Look at the brokers that messages are published to
+    #[command(subcommand)]
+    Broker(broker::BrokerCommand),
     /// Measure the engine on this machine, beside hand-written work in the same run
     #[command(subcommand)]
     Bench(bench::BenchCommand),

@@ -106,6 +106,10 @@ codes! {
     Endpoint = "1026",
     /// Some of the input was refused.
     Partly = "1027",
+    /// A broker cannot be used as it is configured.
+    Broker = "1060",
+    /// A broker is not fit for use.
+    BrokerCheck = "1061",
     /// The examination found something that must be repaired.
     Doctor = "1028",
     /// What was watched did not end well, or not in time.

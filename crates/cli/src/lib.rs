@@ -9,6 +9,7 @@
 //! | [`output`] | data on standard output, talk on standard error |
 //! | [`store`] | opening the store that is named |
 
+mod brokers;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -25,8 +26,8 @@ use clap::Parser as _;
 
 use cli::{Cli, Command, Global};
 use commands::{
-    backlog, bench, demo, doctor, explain, init, migrate, operation, quarantine, replay, send,
-    subscription, up,
+    backlog, bench, broker, demo, doctor, explain, init, migrate, operation, quarantine, replay,
+    send, subscription, up,
 };
 use error::{Code, EXIT_USAGE, Error};
 use output::Output;
@@ -81,6 +82,7 @@ async fn run_async(global: &Global, output: Output, command: &Command) -> Result
     match command {
         Command::Demo(args) => demo::run(global, output, args).await,
         Command::Bench(command) => bench::run(global, output, command).await,
+        Command::Broker(command) => broker::run(global, output, command).await,
         Command::DemoPart(args) => demo::run_part(global, args).await,
         Command::Doctor(args) => doctor::run(global, output, args).await,
         Command::Up(args) => up::run(global, output, args).await,
@@ -109,6 +111,7 @@ async fn on_store(global: &Global, output: Output, command: &Command) -> Result<
             Command::Replay(command) => replay::run(opened, output, command).await,
             Command::Subscription(command) => subscription::run(opened, output, command).await,
             Command::Init(_)
+            | Command::Broker(_)
             | Command::Demo(_)
             | Command::DemoPart(_)
             | Command::Bench(_)

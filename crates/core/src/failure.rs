@@ -233,6 +233,20 @@ impl Failure {
         self.source.as_deref()
     }
 
+    /// The same failure for another message, without the error underneath, which is only told once.
+    #[must_use]
+    pub fn alike(&self) -> Self {
+        Self {
+            class: self.class,
+            code: self.code.clone(),
+            message: self.message.clone(),
+            retry_after_ms: self.retry_after_ms,
+            is_outage: self.is_outage,
+            outcome: self.outcome.clone(),
+            source: None,
+        }
+    }
+
     /// What is stored of this failure.
     #[must_use]
     pub fn record(&self) -> FailureRecord {

@@ -31,8 +31,10 @@
 //! | [`throttle`] | whether new work can still be done in time |
 //! | [`hold`] | how much may wait behind a key before somebody is told |
 //! | [`store`] | the seams to a database |
+//! | [`broker`] | the seams to a broker |
 
 pub mod breaker;
+pub mod broker;
 pub mod campaign;
 pub mod case;
 pub mod cloudevents;

@@ -12,6 +12,7 @@
 //! | running | [`Engine`], [`Running`] |
 //! | stores | `postgres`, `sqlite` (features) |
 //! | signed HTTP push | `push` (feature) |
+//! | relaying to a broker | [`relay`] |
 //!
 //! ```no_run
 //! use onceward::core::store::Schema;
@@ -62,6 +63,7 @@ mod handler;
 mod outbox;
 #[cfg(feature = "push")]
 pub mod push;
+pub mod relay;
 mod subscription;
 mod throttle;
 

@@ -19,6 +19,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("onceward-postgres", &["onceward-core"]),
     ("onceward-sqlite", &["onceward-core"]),
     ("onceward-console", &["onceward-core"]),
+    ("onceward-brokers", &["onceward-core"]),
     ("onceward-testkit", &["onceward-core"]),
     (
         "onceward",
@@ -37,6 +38,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "onceward-core",
             "onceward-postgres",
             "onceward-sqlite",
+            "onceward-brokers",
             "onceward-console",
             "onceward",
             "onceward-orders",

@@ -3,6 +3,7 @@
 pub mod acting;
 pub mod backlog;
 pub mod bench;
+pub mod broker;
 pub mod demo;
 pub mod doctor;
 pub mod explain;

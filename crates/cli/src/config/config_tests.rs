@@ -334,7 +334,7 @@ fn a_ledger_that_forgets_too_early_is_refused() {
 
 #[test]
 fn parts_of_later_builds_are_refused_as_such() {
-    let text = format!("{GOOD}\n[broker.kafka]\nx = 1\n\n[alert]\n");
+    let text = format!("{GOOD}\n[reconcile.daily]\nx = 1\n\n[alert]\n");
     let shown = faults(&text);
     assert_eq!(shown.len(), 2, "{shown:#?}");
     assert!(

@@ -1,5 +1,6 @@
 //! `onceward.toml`: read as a whole, checked as a whole, every fault with its place.
 
+mod broker;
 mod fault;
 mod payloads;
 mod reader;
@@ -17,6 +18,7 @@ use onceward_core::contract::Contract;
 use onceward_core::store::Retention;
 use toml::de::DeTable;
 
+pub use broker::{BrokerConfig, BrokerKind, BrokerUrl, RelayConfig};
 pub use fault::{Fault, FaultCode};
 pub use payloads::PayloadRules;
 pub(crate) use reader::suggestion;
@@ -24,6 +26,7 @@ pub use secret::{Secret, SecretSource};
 
 use crate::error::{Code, Error};
 use reader::{Findings, Section};
+use subscription::Outside;
 
 /// Where the messages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +104,10 @@ pub struct Config {
     pub payloads: BTreeMap<String, PayloadRules>,
     /// Pushes by subscription. A subscription without one is worked on by a service's own process.
     pub pushes: BTreeMap<String, PushConfig>,
+    /// `[broker.NAME]`.
+    pub brokers: BTreeMap<String, BrokerConfig>,
+    /// Relays by subscription.
+    pub relays: BTreeMap<String, RelayConfig>,
 }
 
 impl Config {
@@ -164,7 +171,7 @@ fn folder_of(path: &Path) -> &Path {
 
 fn read(path: &Path, root: Section<'_>) -> Config {
     let folder = folder_of(path);
-    for key in ["broker", "reconcile", "alert"] {
+    for key in ["reconcile", "alert"] {
         root.not_in_this_build(key);
     }
     let store = sections::store(&root, folder);
@@ -178,14 +185,19 @@ fn read(path: &Path, root: Section<'_>) -> Config {
         let message = sections::message(section);
         contract.messages.insert(name, message);
     }
-    let mut pushes = BTreeMap::new();
+    let brokers = broker::read(&root, folder);
+    let (mut pushes, mut relays) = (BTreeMap::new(), BTreeMap::new());
     for (name, section) in root.named_sections("subscription", false) {
-        let (subscription, push) = subscription::read(&name, section, folder);
+        let (subscription, outside) = subscription::read(&name, section, folder, &brokers);
         contract.subscriptions.insert(name.clone(), subscription);
-        if let Some(push) = push {
-            pushes.insert(name, push);
+        match outside {
+            Some(Outside::Push(push)) => drop(pushes.insert(name, push)),
+            Some(Outside::Relay(relay)) => drop(relays.insert(name, relay)),
+            None => {}
         }
     }
+    let good = brokers.into_iter();
+    let good = good.filter_map(|(name, broker)| Some((name, broker?)));
     check_contract(&root, &contract);
     root.finish();
     Config {
@@ -198,6 +210,8 @@ fn read(path: &Path, root: Section<'_>) -> Config {
         contract,
         payloads,
         pushes,
+        brokers: good.collect(),
+        relays,
     }
 }
 

@@ -11,27 +11,38 @@ use onceward_core::shed::Shed;
 use onceward_core::store::Start;
 use onceward_core::version::{Gaps, VersionPolicy};
 
+use super::broker::{self, Brokers};
 use super::fault::FaultCode;
 use super::reader::Section;
-use super::{PushConfig, SecretSource, secret, sections};
+use super::{PushConfig, RelayConfig, SecretSource, secret, sections};
 use crate::target;
 
 /// How long an answer to a push may take when nothing else is said, in milliseconds.
 const PUSH_TIMEOUT_MS_DEFAULT: u64 = 15_000;
 
-/// How much longer a subscription's own limit is than its push's, in milliseconds.
+/// What a subscription does outside the database.
+pub(super) enum Outside {
+    /// A request.
+    Push(PushConfig),
+    /// A confirmed publish.
+    Relay(RelayConfig),
+}
+
+/// How much longer a subscription's own limit is than its push's or relay's, in milliseconds.
 const PUSH_MARGIN_MS: u64 = 5_000;
 
 /// Into how many groups tenants fall when nothing else is said.
 const TENANT_GROUPS_DEFAULT: u8 = 8;
 
-/// Reads one subscription, and its push where it has one.
+/// Reads one subscription, and its push or relay where it has one.
 pub(super) fn read(
     name: &str,
     section: Section<'_>,
     folder: &Path,
-) -> (SubscriptionContract, Option<PushConfig>) {
+    brokers: &Brokers,
+) -> (SubscriptionContract, Option<Outside>) {
     let push = push(name, &section, folder);
+    let relay = broker::relay(&section, brokers);
     let semantics = semantics(&section, push.as_ref());
     let mut contract = SubscriptionContract::new(name, &[], semantics);
     // Where there are none, the check of the whole contract says so.
@@ -42,7 +53,9 @@ pub(super) fn read(
     choices(&section, &mut contract);
     limits(&section, &mut contract);
     if let Some(push) = &push {
-        leave_time(&section, &mut contract, push);
+        leave_time(&section, &mut contract, "a push", push.timeout_ms);
+    } else if let Some(relay) = &relay {
+        leave_time(&section, &mut contract, "a confirmation", relay.timeout_ms);
     }
     contract.versions = versions(&section);
     contract.expired = expired(&section);
@@ -61,7 +74,8 @@ pub(super) fn read(
     contract.renamed_from = section.text("renamed_from").map(|former| former.value);
     contract.is_repeatable = section.flag("repeatable").unwrap_or_default();
     section.finish();
-    (contract, push)
+    let outside = push.map(Outside::Push).or(relay.map(Outside::Relay));
+    (contract, outside)
 }
 
 fn semantics(section: &Section<'_>, push: Option<&PushConfig>) -> Semantics {
@@ -71,12 +85,19 @@ fn semantics(section: &Section<'_>, push: Option<&PushConfig>) -> Semantics {
         ("effect-once", Semantics::EffectOnce),
     ];
     let has_push = push.is_some() || section.has("push");
-    let default = if has_push {
+    let default = if has_push || section.has("broker") {
         Semantics::AtLeastOnce
     } else {
         Semantics::EffectOnce
     };
     let semantics = section.choice("semantics", &choices).unwrap_or(default);
+    if section.has("broker") && semantics == Semantics::EffectOnce {
+        let place = section.findings.place_of(&section.path_of("semantics"));
+        let message = "a relay cannot promise effect-once by itself, because a lost confirmation \
+                       leaves open whether the message arrived: take semantics = \
+                       \"at-least-once\"; consumers know a repetition by its id";
+        section.fault(FaultCode::Contract, &place, message);
+    }
     let has_probe = push.is_none_or(|push| push.probe.is_some());
     if has_push && semantics == Semantics::EffectOnce && !has_probe {
         let place = section.findings.place_of(&section.path_of("semantics"));
@@ -131,18 +152,24 @@ fn limits(section: &Section<'_>, contract: &mut SubscriptionContract) {
     }
 }
 
-/// A push must be able to end by itself: cut off by the subscription's own limit, its end would not
-/// be known.
-fn leave_time(section: &Section<'_>, contract: &mut SubscriptionContract, push: &PushConfig) {
-    let needed_ms = push.timeout_ms.saturating_add(PUSH_MARGIN_MS);
+/// A push or publish must be able to end by itself: cut off by the subscription's own limit, its end
+/// would not be known.
+fn leave_time(
+    section: &Section<'_>,
+    contract: &mut SubscriptionContract,
+    what: &str,
+    timeout_ms: u64,
+) {
+    let needed_ms = timeout_ms.saturating_add(PUSH_MARGIN_MS);
     if contract.timeout_ms >= needed_ms {
         return;
     }
     if section.has("timeout") || section.has("timeout_ms") {
         let place = section.findings.place_of(&section.path_of("timeout_ms"));
         let message = format!(
-            "timeout is {} ms, but a push may take {} ms: leave at least {PUSH_MARGIN_MS} ms more",
-            contract.timeout_ms, push.timeout_ms
+            "timeout is {} ms, but {what} may take {timeout_ms} ms: leave at least \
+             {PUSH_MARGIN_MS} ms more",
+            contract.timeout_ms
         );
         section.fault(FaultCode::Contract, &place, message);
     }

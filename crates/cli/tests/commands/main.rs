@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod brokers;
 mod corrections;
 mod daemon;
 mod doctor;

@@ -45,8 +45,9 @@ pub(super) fn payload_of(
     bytes: Vec<u8>,
 ) -> Result<Payload, EventFault> {
     let is_declared = content_type.is_some_and(is_json);
-    let is_undeclared =
-        matches!(layout, Layout::Binary) && content_type.is_none() && is_json_document(&bytes);
+    let is_undeclared = matches!(layout, Layout::Binary | Layout::Properties)
+        && content_type.is_none()
+        && is_json_document(&bytes);
     if bytes.is_empty() || !(is_declared || is_undeclared) {
         return Ok(Payload::Binary(bytes.into()));
     }

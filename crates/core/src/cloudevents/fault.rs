@@ -93,6 +93,7 @@ pub struct EventFault {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Layout {
     Binary,
+    Properties,
     Structured,
     InBatch(usize),
 }
@@ -110,7 +111,7 @@ impl Layout {
             place: self.place(name),
             index: match self {
                 Self::InBatch(index) => Some(index),
-                Self::Binary | Self::Structured => None,
+                Self::Binary | Self::Properties | Self::Structured => None,
             },
             message: message.into(),
         }
@@ -122,6 +123,11 @@ impl Layout {
                 "" | "data" | "data_base64" => Place::Body,
                 "datacontenttype" => Place::Header("content-type".to_owned()),
                 _ => Place::Header(format!("ce-{name}")),
+            },
+            Self::Properties => match name {
+                "" | "data" | "data_base64" => Place::Body,
+                "datacontenttype" => Place::Header("content-type".to_owned()),
+                _ => Place::Header(format!("{}{name}", super::PROPERTY_PREFIX)),
             },
             Self::Structured => Place::Pointer(step(name)),
             Self::InBatch(index) => Place::Pointer(format!("/{index}{}", step(name))),

@@ -1,4 +1,5 @@
-//! CloudEvents 1.0 on HTTP and as JSON: binary, structured and batch, to and from an [`Envelope`].
+//! CloudEvents 1.0 on HTTP and NATS, on AMQP and as JSON: binary, structured and batch, to and from
+//! an [`Envelope`].
 //!
 //! Data is carried byte for byte or refused, never altered. Attributes are strings here: a boolean
 //! or integer of a structured event becomes its canonical text, which is how intermediaries may
@@ -18,6 +19,9 @@
 //! | everything else | an attribute |
 //!
 //! The priority of an envelope does not travel.
+//!
+//! HTTP and NATS have the same headers, percent-encoded; AMQP has application properties with texts
+//! as they are.
 //!
 //! **Data.** Under a JSON content type (`json` or a `+json` suffix) the data must be one JSON text,
 //! at most [`NESTING_MAX`] levels deep, and becomes [`Payload::Json`]. Numbers of any size,
@@ -39,13 +43,17 @@ mod attributes;
 mod binary;
 mod data;
 mod fault;
-mod percent;
+pub(crate) mod percent;
+mod properties;
 mod structured;
 
 pub(crate) use attributes::is_field;
 pub use binary::{BinaryEvent, from_binary, to_binary};
 pub use data::NESTING_MAX;
 pub use fault::{EventFault, FaultKind, Place};
+pub use properties::{
+    PROPERTY_PREFIX, PropertiesEvent, attribute_of, from_properties, to_properties,
+};
 pub use structured::{from_batch, from_structured, to_batch, to_structured};
 
 /// Longest text, in bytes, of an attribute that becomes part of a key: `id`, `source`, `subject`,

@@ -10,7 +10,7 @@ pub(super) const BAD_UTF8: &str = "is not UTF-8 after percent-decoding";
 const BAD_QUOTES: &str = "starts a quoted string that does not end with the value";
 
 /// Encodes everything but U+0021–U+007E, and the double quote and percent sign.
-pub(super) fn encode(value: &str) -> String {
+pub(crate) fn encode(value: &str) -> String {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut encoded = String::with_capacity(value.len());
     for byte in value.bytes() {

@@ -104,6 +104,12 @@ fn read_binary(event: &BinaryEvent<'_>) -> Result<Envelope, EventFault> {
     from_binary(headers.map(|(n, v)| (n.as_str(), v.as_bytes())), event.body)
 }
 
+fn read_properties(event: &PropertiesEvent<'_>) -> Result<Envelope, EventFault> {
+    let attributes = event.attributes.iter();
+    let attributes = attributes.map(|(name, value)| (*name, value.as_bytes()));
+    from_properties(attributes, event.content_type, event.body)
+}
+
 /// Bytes around which parsers go wrong, more often than chance would bring them.
 fn hostile_bytes() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
@@ -122,6 +128,8 @@ proptest! {
             prop_assert!(value.bytes().all(|b| (0x20..=0x7e).contains(&b)));
         }
         prop_assert_eq!(&read_binary(&written).unwrap(), &envelope);
+        let written = to_properties(&envelope, recorded_at).unwrap();
+        prop_assert_eq!(&read_properties(&written).unwrap(), &envelope);
         let written = to_structured(&envelope, recorded_at).unwrap();
         prop_assert_eq!(&from_structured(written.as_bytes()).unwrap(), &envelope);
         let written = to_batch([(&envelope, recorded_at), (&envelope, None)]).unwrap();
@@ -143,6 +151,24 @@ proptest! {
             prop_assert_eq!(envelope.payload.as_bytes(), body.as_slice());
             let written = to_binary(&envelope, None).unwrap();
             prop_assert_eq!(read_binary(&written).unwrap(), envelope);
+        }
+    }
+
+    #[test]
+    fn hostile_properties_are_kept_or_refused(
+        name in "([a-z0-9]{1,8}|id|source|subject|time|sequence|datacontenttype|[ -~]{0,6})",
+        value in hostile_bytes(),
+        content_type in proptest::option::of("application/json|[ -~]{0,12}|\\PC{0,4}"),
+        body in hostile_bytes(),
+    ) {
+        let attributes: [(&str, &[u8]); 5] = [
+            ("specversion", b"1.0"), ("id", b"1"), ("source", b"s"), ("type", b"t"),
+            (&name, &value),
+        ];
+        if let Ok(envelope) = from_properties(attributes, content_type.as_deref(), &body) {
+            prop_assert_eq!(envelope.payload.as_bytes(), body.as_slice());
+            let written = to_properties(&envelope, None).unwrap();
+            prop_assert_eq!(read_properties(&written).unwrap(), envelope);
         }
     }
 

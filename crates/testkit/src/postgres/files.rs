@@ -116,7 +116,7 @@ pub(super) fn children(parent: u32) -> Vec<u32> {
 }
 
 /// Sends a signal; a process that is gone is no error.
-pub(super) fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }

@@ -16,8 +16,11 @@ mod template;
 mod watcher;
 
 pub use database::TestDatabase;
+pub(crate) use files::signal;
 pub use pgbouncer::PgBouncer;
+pub(crate) use server::in_background;
 pub use server::{PostgresOptions, PostgresServer};
+pub(crate) use watcher::Watcher;
 
 /// Names the server for tests: `postgres://user@host:port/database`.
 pub const SERVER_VARIABLE: &str = "ONCEWARD_TEST_POSTGRES";

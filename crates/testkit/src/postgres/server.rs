@@ -401,7 +401,7 @@ fn wait_until_ready(server: &mut Child, data: &Path) -> Result<(), String> {
 }
 
 /// Runs blocking work beside the runtime.
-pub(super) async fn in_background<T: Send + 'static>(
+pub(crate) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     tokio::task::spawn_blocking(work)

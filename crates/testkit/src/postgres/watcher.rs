@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 /// A small process whose standard input is a pipe that only we hold. When the pipe closes without
 /// a word, it runs its script.
 #[derive(Debug)]
-pub(super) struct Watcher(Child);
+pub(crate) struct Watcher(Child);
 
 impl Watcher {
     /// Starts one with the script that it is to run after a crash, and the script's arguments.
-    pub(super) fn start(
+    pub(crate) fn start(
         script: &str,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Result<Self, String> {

@@ -16,8 +16,8 @@ macro_rules! store_suite {
 #[macro_export]
 macro_rules! store_suite_cases {
     (@ $form:ident $argument:tt) => {
-        $crate::store_suite_expand! {
-            @ $form $argument
+        $crate::suite_expand! {
+            @ $form $argument [suite]
             log {
                 a_message_comes_back_as_it_was_appended
                 many_messages_come_back_as_they_were_appended
@@ -261,11 +261,11 @@ macro_rules! store_suite_cases {
     };
 }
 
-/// Turns the list into tests, or into a vector of names and futures.
+/// Turns a list, of the cases in a room of this crate, into tests, or into a vector of names and futures.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! store_suite_expand {
-    (@tests ($fixture:expr) $($topic:ident { $($case:ident)* })*) => {
+macro_rules! suite_expand {
+    (@ tests ($fixture:expr) [$room:ident] $($topic:ident { $($case:ident)* })*) => {
         $(
             mod $topic {
                 #[allow(unused_imports)]
@@ -275,19 +275,19 @@ macro_rules! store_suite_expand {
                     async fn $case() -> $crate::suite::CaseResult {
                         let name = concat!(stringify!($topic), "::", stringify!($case));
                         let fixture = $fixture;
-                        $crate::suite::guarded(name, $crate::suite::$topic::$case(&fixture)).await
+                        $crate::suite::guarded(name, $crate::$room::$topic::$case(&fixture)).await
                     }
                 )*
             }
         )*
     };
-    (@list ($fixture:expr) $($topic:ident { $($case:ident)* })*) => {{
+    (@ list ($fixture:expr) [$room:ident] $($topic:ident { $($case:ident)* })*) => {{
         let cases: ::std::vec::Vec<(&'static str, $crate::suite::CaseFuture)> = ::std::vec![
             $($((
                 concat!(stringify!($topic), "::", stringify!($case)),
                 ::std::boxed::Box::pin(async move {
                     let fixture = $fixture;
-                    $crate::suite::$topic::$case(&fixture).await
+                    $crate::$room::$topic::$case(&fixture).await
                 }),
             ),)*)*
         ];

@@ -1,4 +1,4 @@
-//! `onceward up`: the daemon. Carries messages to push targets, serves the API, tidies.
+//! `onceward up`: the daemon. Carries messages to push targets and brokers, serves the API, tidies.
 //!
 //! ```text
 //! check configuration ─▶ open store ─▶ tables fit ─▶ listen ─▶ engine ─▶ ready
@@ -8,6 +8,7 @@
 mod logging;
 mod notify;
 mod pushes;
+mod relays;
 mod serve;
 mod stop;
 mod upkeep;
@@ -118,7 +119,8 @@ async fn daemon<S: Store>(
     }
     opened.require_current().await?;
     let access = serve::access(config)?;
-    let subscriptions = pushes::subscriptions::<S>(config)?;
+    let mut subscriptions = pushes::subscriptions::<S>(config)?;
+    subscriptions.extend(relays::subscriptions::<S>(config)?);
     let listener = serve::listen(config, &access).await?;
     let stopping = Arc::new(AtomicBool::new(false));
     let engine = start_engine(opened, config, args, subscriptions).await?;

@@ -1,0 +1,174 @@
+//! A server that dies, hangs or refuses.
+
+use std::time::{Duration, Instant};
+
+use onceward_brokers::nats::{NatsOptions, NatsPublisher};
+use onceward_core::broker::{self, Check, Confirmed, Outgoing, Publish, Publisher};
+use onceward_core::{Envelope, Failure, Payload};
+
+use crate::fixture::NatsFixture;
+use onceward_testkit::brokers::Fixture as _;
+
+fn message(id: &str) -> Envelope {
+    Envelope {
+        source: Some("/shop".into()),
+        ..Envelope::new(
+            id,
+            "order",
+            id,
+            "order.accepted",
+            Payload::Json("{}".into()),
+        )
+    }
+}
+
+async fn publish(
+    publisher: &dyn Publisher,
+    topic: &str,
+    envelope: &Envelope,
+    timeout_ms: u64,
+) -> Result<Confirmed, Failure> {
+    let messages = [Outgoing {
+        topic,
+        envelope,
+        recorded_at: None,
+    }];
+    let batch = Publish {
+        messages: &messages,
+        timeout_ms,
+    };
+    publisher.publish(batch).await.remove(0)
+}
+
+/// Publishes again and again until it is confirmed, as the relay does.
+async fn until_confirmed(publisher: &dyn Publisher, topic: &str, envelope: &Envelope) {
+    let since = Instant::now();
+    while publish(publisher, topic, envelope, 1_000).await.is_err() {
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "it recovers by itself"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_costs_nothing_and_comes_back() {
+    let fixture = NatsFixture::start().await;
+    let (publisher, topic) = (fixture.publisher(), fixture.topic());
+    until_confirmed(&*publisher, &topic, &message("before")).await;
+    fixture.server.kill();
+    // The client notices in its own time; then nothing is sent any more.
+    let since = Instant::now();
+    loop {
+        let failure = publish(&*publisher, &topic, &message("during"), 300)
+            .await
+            .unwrap_err();
+        if failure.code() == broker::UNCONNECTED {
+            assert!(failure.is_outage(), "it uses nothing of the budget");
+            break;
+        }
+        assert_eq!(failure.code(), broker::UNCONFIRMED, "{failure}");
+        assert!(since.elapsed() < Duration::from_secs(20));
+    }
+    fixture.server.start_again();
+    until_confirmed(&*publisher, &topic, &message("during")).await;
+}
+
+#[tokio::test]
+async fn before_the_first_connection_a_server_may_be_away_too() {
+    let fixture = NatsFixture::start().await;
+    fixture.server.kill();
+    let (publisher, topic) = (fixture.publisher(), fixture.topic());
+    let failure = publish(&*publisher, &topic, &message("1"), 1_000)
+        .await
+        .unwrap_err();
+    assert_eq!(failure.code(), broker::UNCONNECTED);
+    fixture.server.start_again();
+    until_confirmed(&*publisher, &topic, &message("1")).await;
+}
+
+/// A broker that neither answers nor closes: each wait has its end, and what may have arrived is
+/// repeated as the same message.
+#[tokio::test]
+async fn a_server_that_hangs_is_an_unconfirmed_message_and_not_two() {
+    let fixture = NatsFixture::start().await;
+    let (publisher, topic) = (fixture.publisher(), fixture.topic());
+    until_confirmed(&*publisher, &topic, &message("before")).await;
+    fixture.server.freeze(true);
+    let since = Instant::now();
+    let failure = publish(&*publisher, &topic, &message("hangs"), 500)
+        .await
+        .unwrap_err();
+    assert_eq!(failure.code(), broker::UNCONFIRMED);
+    assert!(
+        since.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        since.elapsed()
+    );
+    fixture.server.freeze(false);
+    until_confirmed(&*publisher, &topic, &message("hangs")).await;
+    let client = async_nats::connect(fixture.server.url()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    let stream = jetstream.get_stream("ORDERS").await.unwrap();
+    assert_eq!(
+        stream.cached_info().state.messages,
+        2,
+        "the repetition is the same message"
+    );
+}
+
+/// A stream that is deleted under the relay makes its subjects unroutable; nothing is confirmed.
+#[tokio::test]
+async fn a_stream_that_is_gone_is_told() {
+    let fixture = NatsFixture::start().await;
+    let (publisher, topic) = (fixture.publisher(), fixture.topic());
+    until_confirmed(&*publisher, &topic, &message("before")).await;
+    let client = async_nats::connect(fixture.server.url()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    jetstream.delete_stream("ORDERS").await.unwrap();
+    let failure = publish(&*publisher, &topic, &message("1"), 2_000)
+        .await
+        .unwrap_err();
+    assert_eq!(failure.code(), broker::UNROUTABLE, "{failure}");
+    let topics = [topic];
+    let findings = publisher
+        .check(Check {
+            topics: &topics,
+            timeout_ms: 2_000,
+        })
+        .await;
+    let bad = findings
+        .iter()
+        .find(|finding| !finding.is_good())
+        .expect("something is wrong");
+    assert_eq!(bad.what, "stream ORDERS");
+}
+
+#[tokio::test]
+async fn credentials_are_checked_and_never_shown() {
+    let settings = "authorization { user: shop, password: hunter2 }";
+    let fixture = NatsFixture::start_with(settings).await;
+    let port = fixture.server.port();
+    for (user, expected) in [
+        ("shop:wrong", Some(broker::FORBIDDEN)),
+        ("shop:hunter2", None),
+    ] {
+        let url = format!("nats://{user}@127.0.0.1:{port}");
+        let options = NatsOptions {
+            declare: vec!["orders.>".to_owned()],
+            ..NatsOptions::new(&url, "ORDERS").unwrap()
+        };
+        let publisher = NatsPublisher::new(options);
+        let outcome = publish(&publisher, "orders.eu", &message("1"), 3_000).await;
+        assert_eq!(outcome.as_ref().err().map(Failure::code), expected);
+        let shown = format!(
+            "{publisher:?} {}",
+            outcome.err().map(|f| f.to_string()).unwrap_or_default()
+        );
+        assert!(
+            !shown.contains("hunter2") && !shown.contains("wrong"),
+            "{shown}"
+        );
+    }
+}
