@@ -45,7 +45,7 @@ async fn page_buffers(store: &Postgres, from: &Position, rows_max: u32) -> u64 {
     let mut least = u64::MAX;
     // A session that reads its first page, or the first one after a change of the table, also
     // makes the plan.
-    for _ in 0..3 {
+    for _ in 0..8 {
         let (rows, buffers) = counted(&store.look(&[&explain]).await.unwrap());
         assert!(rows >= u64::from(rows_max), "the page is full");
         least = least.min(buffers);

@@ -69,9 +69,9 @@ pub async fn effects(store: &Sqlite) -> Vec<(String, String)> {
         .unwrap()
 }
 
-/// Waits until a condition holds, or fails after twenty seconds.
+/// Waits until a condition holds, or fails after a minute.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+    let waited = tokio::time::timeout(Duration::from_secs(60), async {
         let mut look = tokio::time::interval(Duration::from_millis(10));
         loop {
             look.tick().await;
