@@ -137,19 +137,33 @@ impl Append for Postgres {
         connection: &mut PgConnection,
         envelopes: &[Envelope],
     ) -> Result<(), StoreError> {
+        if envelopes.len() >= COPY_ROWS_MIN {
+            return copy(connection, envelopes).await;
+        }
+        self.append_by_statement(connection, envelopes).await
+    }
+
+    fn classify(&self, error: &(dyn StdError + 'static)) -> Option<StoreErrorKind> {
+        classify(error)
+    }
+}
+
+impl Postgres {
+    /// Appends without `COPY`. While the server waits for rows of that, the session does not count
+    /// as idle, and nothing would end an effect's transaction whose client is gone.
+    pub(crate) async fn append_by_statement(
+        &self,
+        connection: &mut PgConnection,
+        envelopes: &[Envelope],
+    ) -> Result<(), StoreError> {
         if envelopes.is_empty() {
             return Ok(());
         }
         let is_kept = self.keeps_statements().await;
         match envelopes {
             [envelope] => append_one(connection, envelope, is_kept).await,
-            envelopes if envelopes.len() >= COPY_ROWS_MIN => copy(connection, envelopes).await,
             envelopes => append_many(connection, envelopes, is_kept).await,
         }
-    }
-
-    fn classify(&self, error: &(dyn StdError + 'static)) -> Option<StoreErrorKind> {
-        classify(error)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Many rows at once: `COPY … FROM STDIN` in PostgreSQL's binary format.
 //!
+//! For appends outside effects: while the server waits for rows, no timeout ends the session.
+//!
 //! The server writes such rows to the log of writes a page at a time and not one by one, which
 //! costs about 50 bytes a row less, and runs no statement for them. What a column not named has by
 //! default it has here too. The format: "COPY", binary format, in PostgreSQL's reference.

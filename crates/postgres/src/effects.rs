@@ -1,13 +1,12 @@
 //! The transaction in which an effect and its record commit together.
 
 use onceward_core::store::{
-    Append, Begin, Effects, End, Found, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
+    Begin, Effects, End, Found, Known, Mark, Settle, Settled, StoreError, StoreErrorKind,
 };
 use onceward_core::{Digest, Ending, Identity, LedgerEntry, LedgerKey};
 use sqlx::postgres::{PgQueryResult, PgRow};
 use sqlx::{PgConnection, Row as _};
 
-use crate::copy::{COPY_ROWS_MIN, CopyRows};
 use crate::error::while_doing;
 use crate::session::{BEGIN_WRITE, Postgres, Tx};
 use crate::{cases, deferrals};
@@ -48,24 +47,14 @@ impl Effects for Postgres {
 
     async fn settle(&self, tx: &mut Tx, request: Settle<'_>) -> Result<Settled, StoreError> {
         let connection = tx.connection();
-        let ledger_rows = match request.ledger.len() {
-            0 => 0,
-            1..COPY_ROWS_MIN => {
-                let done = match request.identity {
-                    Identity::Operation => record_operations(connection, &request).await,
-                    Identity::Message | Identity::Seq => record(connection, &request).await,
-                };
-                done.map_err(while_doing(SETTLE))?.rows_affected()
-            }
-            _ => match copy(connection, &request).await {
-                Ok(rows) => rows,
-                // One was there: whoever asked rolls back, and this transaction can nothing else.
-                Err(error) if is_taken(&error) => {
-                    tx.was_lent = true;
-                    return Ok(Settled { ledger_rows: 0 });
-                }
-                Err(error) => return Err(while_doing(SETTLE)(error)),
-            },
+        let ledger_rows = if request.ledger.is_empty() {
+            0
+        } else {
+            let done = match request.identity {
+                Identity::Operation => record_operations(connection, &request).await,
+                Identity::Message | Identity::Seq => record(connection, &request).await,
+            };
+            done.map_err(while_doing(SETTLE))?.rows_affected()
         };
         // Cases first: they copy the time of the first deferral before it is cleared.
         for case in request.cases {
@@ -76,7 +65,7 @@ impl Effects for Postgres {
         deferrals::clear_running(connection, request.subscription, request.clear_running).await?;
         let held = request.hold_running;
         deferrals::hold_running(connection, request.subscription, held, self.now()).await?;
-        self.append(connection, request.append).await?;
+        self.append_by_statement(connection, request.append).await?;
         // A statement of ours would have failed in a transaction that has failed.
         let is_empty = request.ledger.is_empty()
             && request.cases.is_empty()
@@ -243,45 +232,6 @@ async fn record_operations(
         .bind(values.aggregate_types)
         .bind(values.aggregate_ids);
     query.execute(connection).await
-}
-
-/// Records many entries at once, in the order of the key as the statements do. Where one of them is
-/// there already, that is an error and not a row less.
-async fn copy(connection: &mut PgConnection, request: &Settle<'_>) -> Result<u64, sqlx::Error> {
-    let is_by_time = request.identity != Identity::Operation;
-    let (columns, statement) = if is_by_time {
-        (12, include_str!("../sql/effects/copy.sql"))
-    } else {
-        (11, include_str!("../sql/effects/copy_operations.sql"))
-    };
-    let mut entries: Vec<&LedgerEntry> = request.ledger.iter().collect();
-    entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-    let mut rows = CopyRows::new(columns);
-    for entry in entries {
-        rows.row();
-        rows.text(Some(request.subscription));
-        rows.text(Some(&entry.key.source));
-        rows.text(Some(&entry.key.message_type));
-        rows.text(Some(&entry.key.identity));
-        rows.int4(Some(entry.key.generation as i32));
-        if is_by_time {
-            rows.time(Some(entry.key.recorded_at.as_micros()));
-        }
-        rows.bytes(entry.digest.as_ref().map(<[u8; 16]>::as_slice));
-        rows.text(Some(entry.ending.as_str()));
-        rows.text(entry.result.as_deref());
-        rows.int8(entry.aggregate_version);
-        let aggregate = entry.aggregate.as_ref();
-        rows.text(aggregate.map(|a| a.aggregate_type.as_str()));
-        rows.text(aggregate.map(|a| a.aggregate_id.as_str()));
-    }
-    rows.send(connection, statement).await
-}
-
-/// Whether a ledger has the key of a row that was to be added.
-fn is_taken(error: &sqlx::Error) -> bool {
-    let database = error.as_database_error();
-    database.is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
 
 /// What a ledger keeps under its keys, one vector per column.

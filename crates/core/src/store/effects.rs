@@ -106,8 +106,7 @@ impl<'a> Settle<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// Ledger rows inserted. Fewer than asked for means that someone else did some of the work:
-    /// roll back. Of many rows a store may then say none at all, and leave a transaction that
-    /// cannot commit.
+    /// roll back.
     pub ledger_rows: u64,
 }
 

@@ -53,7 +53,6 @@ macro_rules! store_suite_cases {
                 known_answers_in_the_order_asked
                 a_batch_counts_only_what_is_new
                 many_at_once_are_recorded_or_told
-                many_at_once_with_one_that_is_there_keep_nothing
                 one_key_twice_in_a_batch_is_one_effect
                 subscriptions_do_not_suppress_each_other
                 sources_types_and_generations_are_apart

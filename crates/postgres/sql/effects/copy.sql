@@ -1,4 +1,0 @@
-COPY onceward.ledger (
-    subscription, source, type, identity, generation, recordedtime,
-    digest, ending, result, aggregateversion, aggregatetype, aggregateid)
-FROM STDIN (FORMAT binary)
