@@ -20,10 +20,16 @@ use crate::pooler::Pooler;
 /// Whatever the database's default is, Onceward works in read committed.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
+/// For a statement that reads. A standby is refused: it may not have heard yet of what was deferred
+/// or put aside, and a key that holds would look free.
+pub(crate) const BEGIN_READ: &str =
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT onceward.is_standby()";
+
 /// Several statements that answer one question see one moment. At read committed a lane's position
 /// could be newer than the cases that were looked for before it, and a message that had just become
-/// a case would pass for delivered.
-pub(crate) const BEGIN_QUESTION: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// a case would pass for delivered. A standby is refused, as in [`BEGIN_READ`].
+pub(crate) const BEGIN_QUESTION: &str =
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT onceward.is_standby()";
 
 /// As [`BEGIN`], refused at once where nothing can be written: on a standby, or in a session that
 /// was opened while the database was set to read only and would stay so.
@@ -346,7 +352,7 @@ impl Postgres {
 
     /// A transaction for one statement that reads, or for upkeep.
     pub(crate) async fn read_tx(&self, action: &'static str) -> Result<Tx, StoreError> {
-        self.open(&self.reads, BEGIN, action).await
+        self.open(&self.reads, BEGIN_READ, action).await
     }
 
     /// A transaction for a question of several statements.

@@ -1,16 +1,15 @@
 //! A standby only reads: it is refused until it is promoted.
 
 use onceward_core::Position;
-use onceward_core::store::Lanes;
 use onceward_core::store::{
-    Append, Begin, Effects, End, Log, ReadPage, Renew, Retention, Schema, Start, StoreErrorKind,
-    Upkeep,
+    Append, Begin, CaseQuery, CasedQuery, Cases, Deferrals, Effects, End, HeldKeysQuery, Lanes,
+    LoadKey, Log, ReadPage, Renew, Retention, Schema, Start, StoreErrorKind, Upkeep,
 };
 use onceward_postgres::Postgres;
 use onceward_testkit::postgres::{PostgresOptions, PostgresServer};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::support::{append, drain, envelope, ids, join, register};
+use crate::support::{SUB, append, drain, envelope, ids, join, register};
 
 /// Waits until a query on a server answers true.
 async fn until(url: &str, query: &'static str) {
@@ -46,7 +45,30 @@ async fn a_streaming_standby_is_refused_until_it_is_promoted() {
     };
     let mut connection = PgConnection::connect(&url).await.unwrap();
     let messages = [envelope("refused", "a")];
+    let seqs = [1];
+    let keys = || HeldKeysQuery {
+        subscription: SUB,
+        slots: (0, u16::MAX),
+    };
+    let key = LoadKey {
+        subscription: SUB,
+        slot: 0,
+        key: "a",
+        after_seq: 0,
+        versions_to: None,
+        rows_max: 10,
+    };
+    let cased = CasedQuery {
+        subscription: SUB,
+        seqs: &seqs,
+    };
     let refusals = [
+        // A key that holds on the primary may look free here.
+        store.held_keys(keys()).await.err(),
+        store.held_cases(keys()).await.err(),
+        store.load_key(key).await.err(),
+        store.cased(cased).await.err(),
+        store.cases(CaseQuery::default()).await.err(),
         store.ping().await.err(),
         store.read(request).await.err(),
         store.head().await.err(),

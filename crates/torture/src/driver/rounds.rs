@@ -346,21 +346,25 @@ impl System {
         }
     }
 
-    /// All connections lead to the standby for a while.
+    /// All connections lead to the standby for a while, which has not heard of what was committed
+    /// last.
     async fn read_only(&mut self) -> Result<(), Trouble> {
         let Some(servers) = &mut self.place.servers else {
             return Ok(());
         };
-        let standby = servers.standby.url("postgres");
-        if sqlx::PgConnection::connect(&standby).await.is_err() {
+        let url = servers.standby.url("postgres");
+        if sqlx::PgConnection::connect(&url).await.is_err() {
             servers.standby.restart().await;
         }
         let standby = SocketAddr::from(([127, 0, 0, 1], servers.standby.port()));
+        replay(&url, "SELECT pg_wal_replay_pause()").await;
+        self.pause(0, 1_000).await;
         self.lead_all_to(standby);
         self.pause(400, 2_000).await;
         if let Some(upstream) = self.place.upstream()? {
             self.lead_all_to(upstream);
         }
+        replay(&url, "SELECT pg_wal_replay_resume()").await;
         Ok(())
     }
 
@@ -447,4 +451,13 @@ async fn slot(name: String, upstream: Option<SocketAddr>) -> Result<Slot, Troubl
         None => None,
     };
     Ok(Slot::new(name, proxy))
+}
+
+/// Has a standby stop or go on following its primary; one that is away is left alone.
+async fn replay(url: &str, statement: &'static str) {
+    let Ok(mut standby) = sqlx::PgConnection::connect(url).await else {
+        return;
+    };
+    // It may end in this moment.
+    let _ = sqlx::query(statement).execute(&mut standby).await;
 }
