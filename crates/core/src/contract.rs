@@ -3,6 +3,7 @@
 
 mod groups;
 mod overload;
+mod sources;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,6 +140,9 @@ pub struct MessageContract {
     pub priority: Priority,
 }
 
+/// The source of messages that are appended in this database, and come from no broker.
+pub const OUTBOX: &str = "outbox";
+
 /// A subscription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionContract {
@@ -146,6 +150,9 @@ pub struct SubscriptionContract {
     pub name: String,
     /// Message types it takes.
     pub types: Vec<String>,
+    /// Where its messages come from: [`OUTBOX`], or names of brokers. All subscriptions of a type
+    /// take it from the same.
+    pub sources: Vec<String>,
     /// What it promises.
     pub semantics: Semantics,
     /// What identifies an effect; by default the operation for commands, the message for events.
@@ -206,6 +213,7 @@ impl SubscriptionContract {
         Self {
             name: name.into(),
             types: types.iter().map(|t| (*t).to_owned()).collect(),
+            sources: vec![OUTBOX.to_owned()],
             semantics,
             identity: None,
             order: Order::Key,
@@ -347,6 +355,7 @@ impl Contract {
         }
         self.check_throttles(&mut faults);
         self.check_owners(&mut faults);
+        self.check_sources(&mut faults);
         for subscription in self.subscriptions.values() {
             self.check_subscription(subscription, &mut faults);
         }

@@ -60,6 +60,7 @@ mod digest;
 mod engine;
 mod failure_points;
 mod handler;
+pub mod intake;
 mod outbox;
 #[cfg(feature = "push")]
 pub mod push;
@@ -70,8 +71,8 @@ mod throttle;
 pub use context::Context;
 pub use digest::digest_of;
 pub use engine::{
-    Engine, EngineBuilder, EngineOptions, EngineState, Moment, Part, Running, Sight, StartError,
-    Surroundings, Witness,
+    Engine, EngineBuilder, EngineOptions, EngineState, IntakeState, Moment, Part, Running, Sight,
+    StartError, Surroundings, Witness,
 };
 #[cfg(feature = "failure-points")]
 pub use failure_points::on_failure_point;

@@ -195,6 +195,27 @@ impl<S: Store> Subscription<S> {
         self
     }
 
+    /// Handles messages of these types as they are, in the effect transaction.
+    pub(crate) fn local(
+        mut self,
+        types: impl IntoIterator<Item = String>,
+        handler: Arc<dyn LocalHandler<S>>,
+    ) -> Self {
+        for message_type in types {
+            self = self.route(message_type, Handler::Local(Arc::clone(&handler)));
+        }
+        self
+    }
+
+    /// Takes its messages from these sources: names of [intakes](crate::intake), and
+    /// [`OUTBOX`](onceward_core::contract::OUTBOX), from which alone it takes them where nothing is
+    /// said.
+    #[must_use]
+    pub fn from(mut self, sources: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.contract.sources = sources.into_iter().map(Into::into).collect();
+        self
+    }
+
     fn typed<M: Message>(mut self) -> Self {
         self.aggregates
             .insert(M::TYPE.to_owned(), M::AGGREGATE_TYPE.to_owned());

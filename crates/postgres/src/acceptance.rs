@@ -1,6 +1,7 @@
 //! Accepting a request once.
 
 use onceward_core::store::{AcceptRequest, Acceptance, Accepted, StoreError, StoreErrorKind};
+use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
 use crate::error::while_doing;
@@ -19,28 +20,38 @@ impl Acceptance for Postgres {
             .bind(request.caller)
             .bind(request.key)
             .bind(request.digest.as_slice())
-            .bind(
-                i64::try_from(request.memory_ms)
-                    .unwrap_or(i64::MAX)
-                    .min(MAX_MEMORY_MS),
-            )
+            .bind(memory_ms(&request))
             .bind(self.now());
         let row = query
             .fetch_one(connection)
             .await
             .map_err(while_doing(ACTION))?;
-        let state: String = row.try_get("state").map_err(while_doing(ACTION))?;
-        Ok(match state.as_str() {
-            "first" => Accepted::First,
-            "in-flight" => Accepted::InFlight,
-            "mismatch" => Accepted::Mismatch,
-            _ => {
-                let answer: String = row.try_get("answer").map_err(while_doing(ACTION))?;
-                Accepted::Again {
-                    answer: answer.into(),
-                }
-            }
-        })
+        accepted_of(&row).map_err(while_doing(ACTION))
+    }
+
+    async fn accept_all(
+        &self,
+        connection: &mut PgConnection,
+        requests: &[AcceptRequest<'_>],
+    ) -> Result<Vec<Accepted>, StoreError> {
+        let texts = |text: for<'r> fn(&'r AcceptRequest<'r>) -> &'r str| -> Vec<&str> {
+            requests.iter().map(text).collect()
+        };
+        let digests: Vec<&[u8]> = requests.iter().map(|r| r.digest.as_slice()).collect();
+        let memories_ms: Vec<i64> = requests.iter().map(memory_ms).collect();
+        let query = sqlx::query(include_str!("../sql/acceptance/accept_all.sql"))
+            .persistent(self.keeps_statements().await)
+            .bind(texts(|request| request.caller))
+            .bind(texts(|request| request.key))
+            .bind(digests)
+            .bind(memories_ms)
+            .bind(self.now());
+        let rows = query
+            .fetch_all(connection)
+            .await
+            .map_err(while_doing(ACTION))?;
+        let accepted: Result<_, sqlx::Error> = rows.iter().map(accepted_of).collect();
+        accepted.map_err(while_doing(ACTION))
     }
 
     async fn answer(
@@ -66,6 +77,26 @@ impl Acceptance for Postgres {
         }
         Ok(())
     }
+}
+
+fn accepted_of(row: &PgRow) -> Result<Accepted, sqlx::Error> {
+    let state: String = row.try_get("state")?;
+    Ok(match state.as_str() {
+        "first" => Accepted::First,
+        "in-flight" => Accepted::InFlight,
+        "mismatch" => Accepted::Mismatch,
+        _ => {
+            let answer: String = row.try_get("answer")?;
+            Accepted::Again {
+                answer: answer.into(),
+            }
+        }
+    })
+}
+
+fn memory_ms(request: &AcceptRequest<'_>) -> i64 {
+    let memory_ms = i64::try_from(request.memory_ms);
+    memory_ms.unwrap_or(i64::MAX).min(MAX_MEMORY_MS)
 }
 
 /// A hundred years: later times cannot all be stored.

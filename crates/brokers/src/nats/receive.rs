@@ -12,8 +12,8 @@ use async_nats::jetstream::{self, AckKind};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use onceward_core::broker::{
-    Act, Boxed, Capabilities, Check, Content, Coordinates, Extend, Finding, Receive, Received,
-    Settlement, Subscriber, Tag, failures,
+    Act, Boxed, Capabilities, Check, Content, Coordinates, Extend, Faulty, Finding, Receive,
+    Received, Settlement, Subscriber, Tag, failures,
 };
 use onceward_core::cloudevents::{self, Mode};
 use onceward_core::{Envelope, Failure};
@@ -282,5 +282,6 @@ fn content(headers: &HeaderMap, payload: &[u8], coordinates: &Coordinates) -> Co
             (foreign, Content::Foreign as fn(Box<Envelope>) -> Content)
         }
     };
-    read.map_or_else(Content::Faulty, |envelope| kind(Box::new(envelope)))
+    let faulty = |fault| Faulty::content(fault, payload);
+    read.map_or_else(faulty, |envelope| kind(Box::new(envelope)))
 }

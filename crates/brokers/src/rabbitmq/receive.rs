@@ -13,8 +13,8 @@ use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, Bas
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use onceward_core::broker::{
-    Act, Boxed, Capabilities, Check, Content, Coordinates, Extend, Finding, Receive, Received,
-    Settlement, Subscriber, Tag, failures,
+    Act, Boxed, Capabilities, Check, Content, Coordinates, Extend, Faulty, Finding, Receive,
+    Received, Settlement, Subscriber, Tag, failures,
 };
 use onceward_core::cloudevents::{self, Mode};
 use onceward_core::{Envelope, Failure};
@@ -288,5 +288,6 @@ fn content(delivery: &Delivery, coordinates: &Coordinates) -> Content {
             (foreign, Content::Foreign as fn(Box<Envelope>) -> Content)
         }
     };
-    read.map_or_else(Content::Faulty, |envelope| kind(Box::new(envelope)))
+    let faulty = |fault| Faulty::content(fault, &delivery.data);
+    read.map_or_else(faulty, |envelope| kind(Box::new(envelope)))
 }

@@ -32,7 +32,9 @@ pub use capabilities::{Capabilities, DeliveryCount, KeyOrder};
 pub use check::{Check, Finding};
 pub use coordinates::Coordinates;
 pub use publisher::{Confirmed, Outgoing, Publish, Publisher};
-pub use subscriber::{Act, Content, Extend, Receive, Received, Settlement, Subscriber, Tag};
+pub use subscriber::{
+    Act, Content, Extend, Faulty, Receive, Received, Settlement, Subscriber, Tag,
+};
 pub use topic::{Topic, TopicError};
 
 use crate::cloudevents::percent;

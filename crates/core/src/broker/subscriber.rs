@@ -28,7 +28,35 @@ pub enum Content {
     /// No event at all: another producer's message, its body and what it says of its kind.
     Foreign(Box<Envelope>),
     /// It says that it is an event and is none that can be read.
-    Faulty(EventFault),
+    Faulty(Box<Faulty>),
+}
+
+/// What came in place of an event.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Faulty {
+    /// Why it cannot be read.
+    pub fault: EventFault,
+    /// What came.
+    pub body: Box<[u8]>,
+}
+
+impl Faulty {
+    /// What came, and why it cannot be read.
+    #[must_use]
+    pub fn content(fault: EventFault, body: &[u8]) -> Content {
+        let body = body.into();
+        Content::Faulty(Box::new(Self { fault, body }))
+    }
+}
+
+/// Withholds the body.
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faulty")
+            .field("fault", &self.fault)
+            .field("body_bytes", &self.body.len())
+            .finish()
+    }
 }
 
 /// A delivery.

@@ -5,6 +5,9 @@ use std::future::Future;
 use super::{Append, StoreError};
 use crate::ledger::Digest;
 
+/// The answer of a request that has none, as JSON text.
+pub const NO_ANSWER: &str = "null";
+
 /// A request that may come again.
 #[derive(Clone, Debug)]
 pub struct AcceptRequest<'a> {
@@ -43,6 +46,26 @@ pub trait Acceptance: Append {
         connection: &mut Self::Connection,
         request: AcceptRequest<'_>,
     ) -> impl Future<Output = Result<Accepted, StoreError>> + Send;
+
+    /// [`accept`](Self::accept) for many keys at once that have no answer to keep: what is known
+    /// again has the answer `null`.
+    fn accept_all(
+        &self,
+        connection: &mut Self::Connection,
+        requests: &[AcceptRequest<'_>],
+    ) -> impl Future<Output = Result<Vec<Accepted>, StoreError>> + Send {
+        async move {
+            let mut found = Vec::with_capacity(requests.len());
+            for request in requests {
+                let accepted = self.accept(connection, request.clone()).await?;
+                if accepted == Accepted::First {
+                    self.answer(connection, request.clone(), NO_ANSWER).await?;
+                }
+                found.push(accepted);
+            }
+            Ok(found)
+        }
+    }
 
     /// Stores the answer in the same transaction as [`accept`](Self::accept).
     fn answer(

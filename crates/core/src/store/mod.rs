@@ -25,7 +25,7 @@ mod upkeep;
 mod versions;
 
 pub use crate::case::{Actor, CaseAction, CaseState, Correction, Standing};
-pub use acceptance::{AcceptRequest, Acceptance, Accepted};
+pub use acceptance::{AcceptRequest, Acceptance, Accepted, NO_ANSWER};
 pub use cases::{Case, CaseQuery, CasedQuery, Cases, HeldCase, NewCase};
 pub use deferrals::{
     Deferral, DeferralKind, Deferrals, DeferredRow, HeldKey, HeldKeysQuery, LoadKey,

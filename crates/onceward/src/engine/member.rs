@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::campaigns::Campaigns;
 use super::dependency::Dependency;
 use super::held;
+use super::intake::{Intakes, Source};
 use super::patience::Patience;
 use super::reader::Reader;
 use super::runner::{Acted, Note, Over, Runner, RunnerReport, Runtime};
@@ -36,6 +37,8 @@ pub(super) struct Fleet<S: Store> {
     pub(super) report: watch::Sender<EngineState>,
     pub(super) patience: Patience,
     pub(super) campaigns: Campaigns,
+    pub(super) intakes: Intakes,
+    pub(super) sources: Vec<Source>,
     /// What the subscriptions depend on, under the lease at hand.
     pub(super) dependencies: BTreeMap<String, Arc<Dependency>>,
 }
@@ -81,12 +84,18 @@ impl<S: Store> Fleet<S> {
             });
             join_all(watches.collect::<Vec<_>>())
         });
+        let intakes = self.intakes.clone();
+        let taking = self.sources.iter().enumerate().map(|(place, source)| {
+            let (store, report) = (self.store.clone(), self.report.clone());
+            intakes.take_in(place, store, source.clone(), report)
+        });
+        let taking = join_all(taking.collect::<Vec<_>>());
         let work = self.work();
         // These have no end of their own.
         let beside = async {
             let upkeep = OptionFuture::from(upkeep);
             let watching = OptionFuture::from(watching);
-            tokio::join!(upkeep, watching, campaigns);
+            tokio::join!(upkeep, watching, campaigns, taking);
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -161,6 +170,7 @@ impl<S: Store> Fleet<S> {
     fn lost(&self) {
         tracing::warn!("the lease was lost; joining anew");
         self.campaigns.let_go();
+        self.intakes.let_go();
         self.report.send_modify(|state| {
             state.is_member = false;
             state.member = None;
@@ -313,6 +323,7 @@ impl<S: Store> Fleet<S> {
         let survey = self.bounded(self.store.survey()).await?;
         let is_patient = self.patience.lasts(Instant::now());
         self.campaigns.surveyed(lease, &survey);
+        self.intakes.surveyed(lease, &survey);
         self.report.send_modify(|state| state.trouble = None);
         for (name, given) in given {
             // Before any lane: a pause holds from the first message on.
@@ -415,6 +426,9 @@ impl<S: Store> Fleet<S> {
             let _ = given.notes.send(Note::Drain);
         }
         let deadline = Instant::now() + Duration::from_millis(grace_ms);
+        // What was received and not taken goes back.
+        self.intakes.let_go();
+        let _ = tokio::time::timeout_at(deadline, self.intakes.rest()).await;
         let mut renewal =
             tokio::time::interval(Duration::from_millis(self.options.renew_ms.max(10)));
         loop {

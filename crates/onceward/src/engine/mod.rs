@@ -13,6 +13,7 @@
 //! | `attempt` | one effect transaction |
 //! | `outside` | effects outside the database: calls and deliveries |
 //! | `campaigns` | replay campaigns, step by step |
+//! | `intake` | a broker's deliveries, taken into the log |
 //! | `upkeep` | retention, now and then |
 //! | `expiry` | work that has become useless |
 //! | `merge` | of messages that wait together, only the latest |
@@ -29,6 +30,7 @@ mod dependency;
 mod execute;
 mod expiry;
 mod held;
+mod intake;
 mod member;
 mod merge;
 mod notes;
@@ -48,7 +50,7 @@ mod verdict;
 mod versions;
 mod witness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,8 +61,10 @@ use onceward_core::store::{
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::intake::Intake;
 use crate::subscription::{Handler, Subscription};
 use crate::throttle::{THROTTLE_EVERY_MS, Throttle};
+use intake::{Intakes, Source};
 use runner::Runtime;
 use told_cases::ToldCases;
 
@@ -124,6 +128,20 @@ pub enum StartError {
          start (now, earliest or a time)"
     )]
     StartMissing(String),
+    /// A subscription takes from a broker that this engine does not take in from.
+    #[error(
+        "subscription {subscription} takes from {source_name:?}, and this engine has no intake of \
+         that name"
+    )]
+    IntakeMissing {
+        /// Which subscription.
+        subscription: String,
+        /// From where.
+        source_name: String,
+    },
+    /// A broker would be emptied for nobody.
+    #[error("nothing would take what intake {0} takes in: name it as the source of a subscription")]
+    IntakeUnused(String),
     /// Effect-once is promised for something that cannot keep it.
     #[error(
         "subscription {0} promises effect-once, but handing messages on can only be at-least-once \
@@ -148,6 +166,7 @@ pub struct EngineBuilder<S: Store> {
     store: S,
     contract: Contract,
     subscriptions: Vec<Subscription<S>>,
+    intakes: Vec<Intake>,
     options: EngineOptions,
     surroundings: Surroundings,
 }
@@ -162,6 +181,7 @@ impl Engine {
             store,
             contract: Contract::default(),
             subscriptions: Vec::new(),
+            intakes: Vec::new(),
             options: EngineOptions::default(),
             surroundings: Surroundings::default(),
         }
@@ -180,6 +200,13 @@ impl<S: Store> EngineBuilder<S> {
     #[must_use]
     pub fn subscribe(mut self, subscription: Subscription<S>) -> Self {
         self.subscriptions.push(subscription);
+        self
+    }
+
+    /// Adds a broker to take messages in from, for the subscriptions that name it as their source.
+    #[must_use]
+    pub fn intake(mut self, intake: Intake) -> Self {
+        self.intakes.push(intake);
         self
     }
 
@@ -205,10 +232,15 @@ impl<S: Store> EngineBuilder<S> {
         let Self {
             store,
             mut contract,
-            subscriptions,
+            mut subscriptions,
+            intakes,
             options,
             surroundings,
         } = self;
+        let sources = sources(&intakes, &subscriptions)?;
+        for source in &sources {
+            subscriptions.push(source.intake.subscription(source.wanted.clone()));
+        }
         for subscription in &subscriptions {
             for (message_type, message) in &subscription.messages {
                 contract
@@ -259,6 +291,8 @@ impl<S: Store> EngineBuilder<S> {
             report,
             patience: patience::Patience::default(),
             campaigns: campaigns::Campaigns::default(),
+            intakes: Intakes::new(sources.len()),
+            sources,
             dependencies: BTreeMap::new(),
         };
         Ok(Running {
@@ -269,6 +303,41 @@ impl<S: Store> EngineBuilder<S> {
             task: tokio::spawn(task.run()),
         })
     }
+}
+
+/// What each intake takes, and for whom.
+fn sources<S: Store>(
+    intakes: &[Intake],
+    subscriptions: &[Subscription<S>],
+) -> Result<Vec<Source>, StartError> {
+    for subscription in subscriptions {
+        let contract = &subscription.contract;
+        let mut brokers = contract.brokers();
+        if let Some(broker) = brokers.find(|broker| !intakes.iter().any(|i| i.name == *broker)) {
+            return Err(StartError::IntakeMissing {
+                subscription: contract.name.clone(),
+                source_name: broker.to_owned(),
+            });
+        }
+    }
+    let source_of = |intake: &Intake| {
+        let takers = subscriptions.iter().map(|s| &s.contract);
+        let takers = takers.filter(|s| s.brokers().any(|broker| broker == intake.name));
+        let (mut wanted, mut names) = (BTreeSet::new(), Vec::new());
+        for taker in takers {
+            wanted.extend(taker.types.iter().cloned());
+            names.push(taker.name.clone());
+        }
+        if names.is_empty() {
+            return Err(StartError::IntakeUnused(intake.name.clone()));
+        }
+        Ok(Source {
+            intake: intake.clone(),
+            wanted,
+            subscriptions: names,
+        })
+    };
+    intakes.iter().map(source_of).collect()
 }
 
 async fn register<S: Store>(
@@ -338,9 +407,28 @@ pub struct EngineState {
     /// Keys behind which more waits than their limits allow, by subscription; at most twenty each.
     /// Only where this engine owns the subscription's first lane.
     pub held_beyond: BTreeMap<String, Vec<String>>,
+    /// What was taken in from brokers, by intake.
+    pub intakes: BTreeMap<String, IntakeState>,
     /// Leases lost so far.
     pub leases_lost: u64,
     /// The last trouble with the store, in words; `None` while all is well.
+    pub trouble: Option<String>,
+}
+
+/// How an intake stands in this process.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct IntakeState {
+    /// Whether it is this process that takes in.
+    pub is_taking: bool,
+    /// Whether it waits for room: as much waits here as may.
+    pub is_full: bool,
+    /// Messages that it took in for somebody.
+    pub taken: u64,
+    /// Deliveries of what had been taken in before.
+    pub known: u64,
+    /// Deliveries that were put aside as cases.
+    pub put_aside: u64,
+    /// Why nothing comes or can be taken, in words; `None` while all is well.
     pub trouble: Option<String>,
 }
 

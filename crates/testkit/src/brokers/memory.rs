@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use onceward_core::broker::{
     Act, Boxed, Capabilities, Check, Confirmed, Content, Coordinates, DeliveryCount, Extend,
-    Finding, KeyOrder, Outgoing, Publish, Publisher, Receive, Received, Settlement, Subscriber,
-    Tag, failures,
+    Faulty, Finding, KeyOrder, Outgoing, Publish, Publisher, Receive, Received, Settlement,
+    Subscriber, Tag, failures,
 };
 use onceward_core::{Failure, cloudevents};
 use tokio::sync::Notify;
@@ -336,7 +336,7 @@ fn content(message: &Message, coordinates: &Coordinates) -> Content {
             foreign.map(|envelope| Content::Foreign(Box::new(envelope)))
         }
     };
-    read.unwrap_or_else(Content::Faulty)
+    read.unwrap_or_else(|fault| Faulty::content(fault, &message.body))
 }
 
 impl Subscriber for MemorySubscriber {

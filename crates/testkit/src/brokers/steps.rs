@@ -102,7 +102,7 @@ pub(super) async fn settle(subscriber: &dyn Subscriber, tag: Tag, act: Act) {
 pub(super) fn envelope(received: &Received) -> &Envelope {
     match &received.content {
         Content::Event(envelope) | Content::Foreign(envelope) => envelope,
-        Content::Faulty(fault) => panic!("not to be read: {fault}"),
+        Content::Faulty(faulty) => panic!("not to be read: {}", faulty.fault),
     }
 }
 

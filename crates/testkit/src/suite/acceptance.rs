@@ -1,6 +1,6 @@
 //! A request accepted once: the first does the work, the next gets its answer.
 
-use onceward_core::store::{AcceptRequest, Accepted, End, Retention, Store, StoreError};
+use onceward_core::store::{AcceptRequest, Accepted, End, NO_ANSWER, Retention, Store, StoreError};
 
 use super::seams::*;
 use super::steps::{append_in, ids, messages, open, origin, read_all};
@@ -59,6 +59,42 @@ pub async fn a_transaction_knows_what_it_accepted_itself<F: Fixture>(fixture: &F
         .accept(connection, request("shop", "key-1", 2))
         .await?;
     assert_eq!(other, Accepted::Mismatch);
+    store.end(tx, End::Commit).await?;
+    Ok(())
+}
+
+/// Each key of many by itself, as if it had been asked for alone.
+pub async fn many_keys_are_accepted_at_once<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    let known = || Accepted::Again {
+        answer: NO_ANSWER.into(),
+    };
+    let asked = [
+        request("orders", "key-1", 1),
+        request("orders", "key-2", 1),
+        request("orders", "key-1", 1),
+        request("orders", "key-2", 2),
+        request("others", "key-1", 3),
+    ];
+    let found = [
+        Accepted::First,
+        Accepted::First,
+        known(),
+        Accepted::Mismatch,
+        Accepted::First,
+    ];
+    for end in [End::RollBack, End::Commit] {
+        let mut tx = open(store).await?;
+        let connection = store.connection(&mut tx);
+        assert_eq!(store.accept_all(connection, &asked).await?, found);
+        store.end(tx, end).await?;
+    }
+    let mut tx = open(store).await?;
+    let connection = store.connection(&mut tx);
+    let again = store.accept_all(connection, &asked).await?;
+    let found = [known(), known(), known(), Accepted::Mismatch, known()];
+    assert_eq!(again, found);
+    assert!(store.accept_all(connection, &[]).await?.is_empty());
     store.end(tx, End::Commit).await?;
     Ok(())
 }

@@ -199,6 +199,7 @@ macro_rules! store_suite_cases {
             acceptance {
                 the_first_does_the_work_and_the_next_gets_the_answer
                 a_transaction_knows_what_it_accepted_itself
+                many_keys_are_accepted_at_once
                 a_rollback_forgets_the_claim
                 another_body_under_the_key_is_refused
                 callers_share_no_keys

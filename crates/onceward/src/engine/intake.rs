@@ -1,0 +1,459 @@
+//! Takes a broker's deliveries into the log, by whoever owns the intake's lane.
+//!
+//! ```text
+//! room? ─▶ receive ─▶ begin (fenced) ─▶ known? ─▶ append ─▶ commit ─▶ tell the broker
+//! ```
+//!
+//! The lane keeps two processes from taking in at once, and with it the order of what comes. It is
+//! no right by itself: the transaction is fenced, and what was taken in before is known.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward_core::broker::{Act, Extend, Receive, Received, Settlement, Tag};
+use onceward_core::store::{
+    AcceptRequest, Accepted, BacklogQuery, Begin, End, Lease, Store, StoreError, StoreErrorKind,
+    Survey,
+};
+use onceward_core::{Envelope, Failure};
+use tokio::sync::{Mutex, watch};
+
+use super::again::{Pause, again, warn};
+use super::{EngineState, IntakeState};
+use crate::failure_points::failure_point;
+use crate::intake::{Intake, Sorted, sort};
+
+/// Who accepts, among those whose keys are known. No caller of an interface has a blank in its name.
+const CALLER: &str = "onceward intake";
+/// Longest wait for a first message, in milliseconds.
+const WAIT_MS: u64 = 1_000;
+/// Between two looks at what waits, while there is no room.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// When a delivery comes again that another transaction is just taking in, in milliseconds.
+const IN_FLIGHT_MS: u64 = 1_000;
+/// When one comes again that the store refuses in any form, in milliseconds.
+const REFUSED_MS: u64 = 60_000;
+
+/// Under which lease this process takes in, and by which subscriptions' lanes.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Mine {
+    lease: Option<Lease>,
+    subscriptions: BTreeSet<String>,
+}
+
+/// What the fleet's task and the intakes tell each other.
+#[derive(Clone)]
+pub(super) struct Intakes {
+    mine: watch::Sender<Mine>,
+    /// Held by each that takes in.
+    at_work: Arc<[Mutex<()>]>,
+}
+
+/// One broker to take from, and for whom.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub(super) intake: Intake,
+    /// Types that somebody takes.
+    pub(super) wanted: BTreeSet<String>,
+    /// Who takes them.
+    pub(super) subscriptions: Vec<String>,
+}
+
+impl Intakes {
+    pub(super) fn new(count: usize) -> Self {
+        Self {
+            mine: watch::channel(Mine::default()).0,
+            at_work: (0..count).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Takes in what a survey says.
+    pub(super) fn surveyed(&self, lease: &Lease, survey: &Survey) {
+        let paused = |name: &str| {
+            let mut states = survey.subscriptions.iter();
+            states.any(|state| state.subscription == name && state.is_paused)
+        };
+        let lanes = survey.lanes.iter();
+        let owned = lanes.filter(|lane| lane.owner.as_ref() == Some(&lease.member));
+        let subscriptions = owned.map(|lane| lane.subscription.clone());
+        let mine = Mine {
+            lease: Some(lease.clone()),
+            subscriptions: subscriptions.filter(|name| !paused(name)).collect(),
+        };
+        self.mine.send_if_modified(|before| {
+            let has_changed = *before != mine;
+            *before = mine;
+            has_changed
+        });
+    }
+
+    /// Without a lease there is nothing to take in.
+    pub(super) fn let_go(&self) {
+        self.mine.send_replace(Mine::default());
+    }
+
+    /// Waits until nothing is being taken in.
+    pub(super) async fn rest(&self) {
+        for at_work in self.at_work.iter() {
+            drop(at_work.lock().await);
+        }
+    }
+
+    /// Takes in until it is dropped.
+    pub(super) async fn take_in<S: Store>(
+        &self,
+        place: usize,
+        store: S,
+        source: Source,
+        report: watch::Sender<EngineState>,
+    ) {
+        let mut mine = self.mine.subscribe();
+        let own = source.intake.subscription_name();
+        let taking = Taking {
+            store,
+            source,
+            report,
+        };
+        loop {
+            let is_mine = |mine: &Mine| mine.subscriptions.contains(&own);
+            // The sender lives as long as the engine.
+            let Ok(now) = mine.wait_for(is_mine).await.map(|mine| mine.clone()) else {
+                return;
+            };
+            let Some(lease) = now.lease else { continue };
+            let over = async {
+                let is_over = |mine: &Mine| !is_mine(mine) || mine.lease.as_ref() != Some(&lease);
+                let _ = mine.wait_for(is_over).await;
+            };
+            let at_work = self.at_work[place].lock().await;
+            taking.say(|state| state.is_taking = true);
+            taking.under(&lease, over).await;
+            taking.say(|state| state.is_taking = false);
+            drop(at_work);
+        }
+    }
+}
+
+/// One intake at work.
+struct Taking<S: Store> {
+    store: S,
+    source: Source,
+    report: watch::Sender<EngineState>,
+}
+
+/// How taking some messages ended.
+enum Took {
+    /// As told for each.
+    Each(Vec<Act>),
+    /// Not under this lease any more.
+    Fenced,
+    /// Not now, and by nobody's fault but the store's.
+    NotNow,
+}
+
+impl<S: Store> Taking<S> {
+    fn say(&self, change: impl FnOnce(&mut IntakeState)) {
+        let name = &self.source.intake.name;
+        self.report.send_modify(|state| {
+            change(state.intakes.entry(name.clone()).or_default());
+        });
+    }
+
+    fn trouble(&self, trouble: Option<String>) {
+        self.report.send_if_modified(|state| {
+            let intake = state.intakes.entry(self.source.intake.name.clone());
+            let intake = intake.or_default();
+            let has_changed = intake.trouble != trouble;
+            intake.trouble = trouble;
+            has_changed
+        });
+    }
+
+    /// Takes in until it is over; then nothing is held that was received.
+    async fn under(&self, lease: &Lease, over: impl Future<Output = ()>) {
+        let mut over = std::pin::pin!(over);
+        let mut done = Vec::new();
+        // How many messages may be taken before what waits is looked at again.
+        let mut room = 0;
+        let mut pause = Pause::default();
+        loop {
+            let receiving = async {
+                tokio::select! {
+                    biased;
+                    () = &mut over => None,
+                    received = self.receive(&mut room) => Some(received),
+                }
+            };
+            let (received, ()) = tokio::join!(receiving, settle(&self.source, done));
+            done = Vec::new();
+            let received = match received {
+                None => return,
+                Some(Ok(received)) => received,
+                Some(Err(trouble)) => {
+                    self.trouble(Some(trouble));
+                    tokio::select! {
+                        biased;
+                        () = &mut over => return,
+                        () = pause.pass() => {}
+                    }
+                    continue;
+                }
+            };
+            self.trouble(None);
+            if received.is_empty() {
+                continue;
+            }
+            let tags: Vec<Tag> = received.iter().map(|one| one.tag).collect();
+            let took = tokio::select! {
+                biased;
+                () = &mut over => Took::Fenced,
+                took = self.take(lease, &received) => took,
+            };
+            let is_over = matches!(took, Took::Fenced);
+            let acts = match took {
+                Took::Each(acts) => {
+                    pause = Pause::default();
+                    acts
+                }
+                Took::Fenced | Took::NotNow => vec![Act::HandBack; tags.len()],
+            };
+            let settlements = tags.into_iter().zip(acts);
+            done = settlements
+                .map(|(tag, act)| Settlement { tag, act })
+                .collect();
+            if is_over {
+                settle(&self.source, done).await;
+                // Who noticed it in the transaction waits until it is said.
+                over.await;
+                return;
+            }
+        }
+    }
+
+    /// Some messages, once there is room for them.
+    async fn receive(&self, room: &mut u64) -> Result<Vec<Received>, String> {
+        let options = &self.source.intake.options;
+        while *room == 0 {
+            *room = self.look_for_room().await.map_err(|error| {
+                warn(&error, "look how much waits before more is taken in");
+                error.to_string()
+            })?;
+            let is_full = *room == 0;
+            self.say(|state| state.is_full = is_full);
+            if is_full {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+        let most = u64::from(options.batch_messages_max.max(1)).min(*room);
+        let request = Receive {
+            messages_max: u32::try_from(most).unwrap_or(u32::MAX),
+            bytes_max: options.batch_bytes_max,
+            wait_ms: WAIT_MS,
+        };
+        let received = self.source.intake.subscriber.receive(request).await;
+        let received = received.map_err(|failure| {
+            let broker = &self.source.intake.name;
+            tracing::warn!(
+                broker,
+                failure = text_of(&failure),
+                "cannot receive; trying again"
+            );
+            text_of(&failure)
+        })?;
+        *room = room.saturating_sub(received.len() as u64);
+        Ok(received)
+    }
+
+    /// How many more may wait before it is looked again.
+    async fn look_for_room(&self) -> Result<u64, StoreError> {
+        let ahead_max = self.source.intake.options.ahead_max.max(1);
+        let mut room = ahead_max;
+        for subscription in &self.source.subscriptions {
+            let query = BacklogQuery::new(subscription, ahead_max);
+            let backlog = self.store.backlog(query).await?;
+            room = room.min(ahead_max.saturating_sub(backlog.waiting));
+        }
+        Ok(room)
+    }
+
+    async fn take(&self, lease: &Lease, received: &[Received]) -> Took {
+        let (name, wanted) = (&self.source.intake.name, &self.source.wanted);
+        let sorted = received.iter().map(|one| sort(name, wanted, one));
+        let sorted: Vec<Sorted> = sorted.collect();
+        let tags: Vec<Tag> = received.iter().map(|one| one.tag).collect();
+        tokio::select! {
+            biased;
+            took = self.take_sorted(lease, &sorted) => took,
+            () = self.extend(&tags) => Took::NotNow,
+        }
+    }
+
+    /// Asks for more time, again and again.
+    async fn extend(&self, tags: &[Tag]) {
+        let intake = &self.source.intake;
+        if !intake.subscriber.capabilities().can_extend {
+            return std::future::pending().await;
+        }
+        let every = Duration::from_millis(intake.options.extend_every_ms.max(100));
+        loop {
+            tokio::time::sleep(every).await;
+            // Without it they come again, and are known.
+            if let Err(failure) = intake.subscriber.extend(Extend { tags }).await {
+                let broker = &intake.name;
+                tracing::debug!(broker, failure = text_of(&failure), "got no more time");
+            }
+        }
+    }
+
+    async fn take_sorted(&self, lease: &Lease, sorted: &[Sorted]) -> Took {
+        let took = again("take messages in", || self.commit(lease, sorted)).await;
+        match took {
+            Ok(found) => Took::Each(self.count(sorted, &found)),
+            Err(error) if error.kind() == StoreErrorKind::Fenced => Took::Fenced,
+            // One of them, and nobody knows which.
+            Err(error) if error.kind() == StoreErrorKind::Refused => {
+                self.take_one_by_one(lease, sorted).await
+            }
+            Err(error) => {
+                self.trouble(Some(error.to_string()));
+                Took::NotNow
+            }
+        }
+    }
+
+    /// What the store refuses is kept as bytes, and does not keep the others from being taken.
+    async fn take_one_by_one(&self, lease: &Lease, sorted: &[Sorted]) -> Took {
+        let mut acts = Vec::with_capacity(sorted.len());
+        for one in sorted {
+            let mut one = one.clone();
+            let mut took = again("take a message in", || {
+                self.commit(lease, std::slice::from_ref(&one))
+            })
+            .await;
+            if let Err(error) = &took
+                && error.kind() == StoreErrorKind::Refused
+            {
+                one = one.refused(&self.source.intake.name, &error.to_string());
+                took = again("put a message aside", || {
+                    self.commit(lease, std::slice::from_ref(&one))
+                })
+                .await;
+            }
+            match took {
+                Ok(found) => acts.extend(self.count(std::slice::from_ref(&one), &found)),
+                Err(error) if error.kind() == StoreErrorKind::Fenced => return Took::Fenced,
+                Err(error) => {
+                    self.trouble(Some(error.to_string()));
+                    acts.push(Act::Again {
+                        delay_ms: REFUSED_MS,
+                    });
+                }
+            }
+        }
+        Took::Each(acts)
+    }
+
+    /// Takes in what was not taken in before, in one transaction.
+    async fn commit(&self, lease: &Lease, sorted: &[Sorted]) -> Result<Vec<Accepted>, StoreError> {
+        let store = &self.store;
+        let mut tx = store.begin(Begin { lease: Some(lease) }).await?;
+        match self.take_within(&mut tx, sorted).await {
+            Ok(found) => {
+                failure_point!("before-intake-commit");
+                store.end(tx, End::Commit).await?;
+                failure_point!("after-intake-commit");
+                Ok(found)
+            }
+            Err(error) => {
+                // The first error is the one to tell of.
+                let _ = store.end(tx, End::RollBack).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn take_within(
+        &self,
+        tx: &mut S::Tx,
+        sorted: &[Sorted],
+    ) -> Result<Vec<Accepted>, StoreError> {
+        let store = &self.store;
+        let name = &self.source.intake.name;
+        let requests: Vec<AcceptRequest<'_>> = sorted.iter().map(|one| self.request(one)).collect();
+        let mut found = store.accept_all(store.connection(tx), &requests).await?;
+        let mut envelopes: Vec<Envelope> = Vec::with_capacity(sorted.len());
+        for (one, found) in sorted.iter().zip(&mut found) {
+            match found {
+                Accepted::First => envelopes.push(one.envelope.clone()),
+                Accepted::Mismatch => {
+                    let other = one.clone().conflicting(name);
+                    let request = self.request(&other);
+                    *found = store.accept(store.connection(tx), request.clone()).await?;
+                    if *found == Accepted::First {
+                        let none = onceward_core::store::NO_ANSWER;
+                        store.answer(store.connection(tx), request, none).await?;
+                        envelopes.push(other.envelope);
+                    }
+                }
+                Accepted::Again { .. } | Accepted::InFlight => {}
+            }
+        }
+        if !envelopes.is_empty() {
+            store.append(store.connection(tx), &envelopes).await?;
+        }
+        Ok(found)
+    }
+
+    fn request<'r>(&self, sorted: &'r Sorted) -> AcceptRequest<'r> {
+        AcceptRequest {
+            caller: CALLER,
+            key: &sorted.key,
+            digest: sorted.digest,
+            memory_ms: self.source.intake.options.memory_ms,
+        }
+    }
+
+    /// Counts what was taken in, and says what the broker is to be told of each.
+    fn count(&self, sorted: &[Sorted], found: &[Accepted]) -> Vec<Act> {
+        self.say(|state| {
+            for (one, found) in sorted.iter().zip(found) {
+                match found {
+                    Accepted::First if one.aside.is_some() => state.put_aside += 1,
+                    Accepted::First => state.taken += 1,
+                    Accepted::Again { .. } => state.known += 1,
+                    Accepted::InFlight | Accepted::Mismatch => {}
+                }
+            }
+        });
+        let acts = found.iter().map(|found| match found {
+            Accepted::First | Accepted::Again { .. } => Act::Done,
+            Accepted::InFlight | Accepted::Mismatch => Act::Again {
+                delay_ms: IN_FLIGHT_MS,
+            },
+        });
+        acts.collect()
+    }
+}
+
+/// Tells the broker. What it does not hear of comes again, and is known.
+async fn settle(source: &Source, settlements: Vec<Settlement>) {
+    if settlements.is_empty() {
+        return;
+    }
+    let ends = source.intake.subscriber.settle(&settlements).await;
+    failure_point!("after-intake-settle");
+    let failed = ends.iter().filter_map(|end| end.as_ref().err());
+    if let Some(failure) = failed.clone().next() {
+        tracing::debug!(
+            broker = source.intake.name,
+            unheard = failed.count(),
+            failure = text_of(failure),
+            "the broker was not told of all that was taken in; they come again and are known"
+        );
+    }
+}
+
+fn text_of(failure: &Failure) -> String {
+    format!("{}: {}", failure.code(), failure.message())
+}
