@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use onceward_core::broker::Publisher;
+use onceward_core::broker::{Publisher, Subscriber};
 
-use crate::config::{BrokerConfig, BrokerKind, BrokerUrl};
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+use crate::config::BrokerUrl;
+use crate::config::{BrokerConfig, BrokerKind, IntakeConfig};
 use crate::error::{Code, Error};
 
 /// A publisher to a broker. It connects when there is something to publish.
@@ -12,17 +14,78 @@ use crate::error::{Code, Error};
 /// # Errors
 /// When this build has no such broker, and when the address cannot be read or used.
 pub(crate) fn publisher(name: &str, config: &BrokerConfig) -> Result<Arc<dyn Publisher>, Error> {
-    let url = match &config.url {
-        BrokerUrl::Plain(url) => url.clone(),
-        BrokerUrl::Secret(source) => source.read()?.reveal().to_owned(),
-    };
     match &config.kind {
-        BrokerKind::Nats { stream, subjects } => nats(name, config, &url, stream, subjects),
+        #[cfg(feature = "nats")]
+        BrokerKind::Nats { stream, subjects } => {
+            let options = nats(name, config, stream, subjects)?;
+            Ok(Arc::new(onceward_brokers::nats::NatsPublisher::new(
+                options,
+            )))
+        }
+        #[cfg(feature = "rabbitmq")]
         BrokerKind::RabbitMq {
             exchange,
             declare,
             message_bytes_max,
-        } => rabbitmq(name, config, &url, exchange, *declare, *message_bytes_max),
+        } => {
+            let exchange = exchange.as_deref();
+            let options = rabbitmq(name, config, exchange, *declare, *message_bytes_max)?;
+            Ok(Arc::new(onceward_brokers::rabbitmq::RabbitPublisher::new(
+                options,
+            )))
+        }
+        #[cfg(not(all(feature = "nats", feature = "rabbitmq")))]
+        _ => Err(not_in_this_build(name, config)),
+    }
+}
+
+/// A subscriber to what a broker's intake says. It connects when it is asked for messages.
+///
+/// # Errors
+/// As for [`publisher`].
+pub(crate) fn subscriber(
+    name: &str,
+    config: &BrokerConfig,
+    intake: &IntakeConfig,
+) -> Result<Arc<dyn Subscriber>, Error> {
+    match &config.kind {
+        #[cfg(feature = "nats")]
+        BrokerKind::Nats { stream, subjects } => {
+            let mut options = nats(name, config, stream, subjects)?;
+            options.consumer.clone_from(&intake.from);
+            Ok(Arc::new(onceward_brokers::nats::NatsSubscriber::new(
+                options,
+            )))
+        }
+        #[cfg(feature = "rabbitmq")]
+        BrokerKind::RabbitMq {
+            exchange,
+            declare,
+            message_bytes_max,
+        } => {
+            let exchange = exchange.as_deref();
+            let mut options = rabbitmq(name, config, exchange, *declare, *message_bytes_max)?;
+            options.queue.clone_from(&intake.from);
+            options.bindings.clone_from(&intake.bindings);
+            // While some are taken in, the next are on their way.
+            options.prefetch = u16::try_from(intake.prefetch * 2).unwrap_or(u16::MAX);
+            Ok(Arc::new(onceward_brokers::rabbitmq::RabbitSubscriber::new(
+                options,
+            )))
+        }
+        #[cfg(not(all(feature = "nats", feature = "rabbitmq")))]
+        _ => {
+            let _ = intake;
+            Err(not_in_this_build(name, config))
+        }
+    }
+}
+
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+fn url_of(config: &BrokerConfig) -> Result<String, Error> {
+    match &config.url {
+        BrokerUrl::Plain(url) => Ok(url.clone()),
+        BrokerUrl::Secret(source) => Ok(source.read()?.reveal().to_owned()),
     }
 }
 
@@ -30,63 +93,40 @@ pub(crate) fn publisher(name: &str, config: &BrokerConfig) -> Result<Arc<dyn Pub
 fn nats(
     name: &str,
     config: &BrokerConfig,
-    url: &str,
     stream: &str,
     subjects: &[String],
-) -> Result<Arc<dyn Publisher>, Error> {
-    use onceward_brokers::nats::{NatsOptions, NatsPublisher};
+) -> Result<onceward_brokers::nats::NatsOptions, Error> {
+    use onceward_brokers::nats::NatsOptions;
 
-    let mut options = NatsOptions::new(url, stream).map_err(|error| unusable(name, &error))?;
+    let options = NatsOptions::new(&url_of(config)?, stream);
+    let mut options = options.map_err(|error| unusable(name, &error))?;
     options.declare = subjects.to_vec();
     options.layout = config.layout;
     options.ca_file.clone_from(&config.ca_file);
     options.connect_timeout_ms = config.connect_timeout_ms;
-    Ok(Arc::new(NatsPublisher::new(options)))
-}
-
-#[cfg(not(feature = "nats"))]
-fn nats(
-    name: &str,
-    config: &BrokerConfig,
-    _: &str,
-    _: &str,
-    _: &[String],
-) -> Result<Arc<dyn Publisher>, Error> {
-    Err(not_in_this_build(name, config))
+    Ok(options)
 }
 
 #[cfg(feature = "rabbitmq")]
 fn rabbitmq(
     name: &str,
     config: &BrokerConfig,
-    url: &str,
-    exchange: &str,
-    declare: bool,
+    exchange: Option<&str>,
+    declares: bool,
     message_bytes_max: Option<u64>,
-) -> Result<Arc<dyn Publisher>, Error> {
-    use onceward_brokers::rabbitmq::{RabbitOptions, RabbitPublisher};
+) -> Result<onceward_brokers::rabbitmq::RabbitOptions, Error> {
+    use onceward_brokers::rabbitmq::RabbitOptions;
 
-    let mut options = RabbitOptions::new(url, exchange).map_err(|error| unusable(name, &error))?;
-    options.declares = declare;
+    let options = RabbitOptions::new(&url_of(config)?, exchange.unwrap_or_default());
+    let mut options = options.map_err(|error| unusable(name, &error))?;
+    options.declares = declares;
     options.layout = config.layout;
     options.ca_file.clone_from(&config.ca_file);
     options.connect_timeout_ms = config.connect_timeout_ms;
     if let Some(bytes) = message_bytes_max {
         options.message_bytes_max = bytes;
     }
-    Ok(Arc::new(RabbitPublisher::new(options)))
-}
-
-#[cfg(not(feature = "rabbitmq"))]
-fn rabbitmq(
-    name: &str,
-    config: &BrokerConfig,
-    _: &str,
-    _: &str,
-    _: bool,
-    _: Option<u64>,
-) -> Result<Arc<dyn Publisher>, Error> {
-    Err(not_in_this_build(name, config))
+    Ok(options)
 }
 
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]

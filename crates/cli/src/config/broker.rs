@@ -1,9 +1,11 @@
-//! `[broker.NAME]`, and what a subscription says of its broker.
+//! `[broker.NAME]`, and what a subscription says of brokers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use onceward::intake::IntakeOptions;
 use onceward_core::broker::{Layout, Topic};
+use onceward_core::contract::OUTBOX;
 use url::Url;
 
 use super::fault::FaultCode;
@@ -31,6 +33,25 @@ pub struct BrokerConfig {
     pub timeout_ms: u64,
     /// How long connecting may take, in milliseconds.
     pub connect_timeout_ms: u64,
+    /// How messages are taken in from it, where it says from where.
+    pub intake: Option<IntakeConfig>,
+}
+
+/// How messages are taken in from a broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntakeConfig {
+    /// The JetStream consumer, or the queue.
+    pub from: String,
+    /// What the queue is bound to, where it is made when it is not there.
+    pub bindings: Vec<String>,
+    /// Most messages that are taken in by one transaction.
+    pub prefetch: u32,
+    /// Most bytes that are taken in by one transaction.
+    pub prefetch_bytes: u64,
+    /// How many messages may wait here before the rest waits at the broker.
+    pub ahead_max: u64,
+    /// For how long a message that comes again is known, in milliseconds.
+    pub redelivery_window_ms: u64,
 }
 
 /// Which broker.
@@ -45,9 +66,9 @@ pub enum BrokerKind {
     },
     /// RabbitMQ.
     RabbitMq {
-        /// The exchange; empty for the default one.
-        exchange: String,
-        /// Whether it is to be made when it is not there.
+        /// The exchange; empty for the default one, none where nothing is published.
+        exchange: Option<String>,
+        /// Whether it, and a queue to take from, are to be made when they are not there.
         declare: bool,
         /// Largest payload in bytes, where it is another than RabbitMQ's own.
         message_bytes_max: Option<u64>,
@@ -106,6 +127,7 @@ fn broker(section: Section<'_>, folder: &Path) -> Option<BrokerConfig> {
     let ca_file = section.text("ca_file").map(|file| folder.join(file.value));
     let timeout_ms = section.duration_ms("timeout", "timeout_ms");
     let connect_timeout_ms = section.duration_ms("connect_timeout", "connect_timeout_ms");
+    let intake = intake(&section, kind.as_ref());
     section.finish();
     Some(BrokerConfig {
         kind: kind?,
@@ -114,6 +136,46 @@ fn broker(section: Section<'_>, folder: &Path) -> Option<BrokerConfig> {
         ca_file,
         timeout_ms: timeout_ms.unwrap_or(TIMEOUT_MS_DEFAULT),
         connect_timeout_ms: connect_timeout_ms.unwrap_or(CONNECT_TIMEOUT_MS_DEFAULT),
+        intake,
+    })
+}
+
+/// How messages are taken in; none where nothing says from where.
+fn intake(section: &Section<'_>, kind: Option<&BrokerKind>) -> Option<IntakeConfig> {
+    let from = match kind {
+        Some(BrokerKind::Nats { .. }) => section.text("consumer"),
+        Some(BrokerKind::RabbitMq { .. }) => section.text("queue"),
+        // Which of them belongs here is not to be said before.
+        None => section.text("consumer").or(section.text("queue")),
+    };
+    let bindings = match kind {
+        Some(BrokerKind::Nats { .. }) => None,
+        _ => section.texts("bindings"),
+    };
+    let defaults = IntakeOptions::default();
+    let prefetch = section.whole("prefetch");
+    let prefetch_bytes = section.whole("prefetch_bytes");
+    let ahead_max = section.whole("ahead_max");
+    let window_ms = section.duration_ms("redelivery_window", "redelivery_window_ms");
+    let from = from?;
+    if from.value.is_empty() {
+        let message = "name what the messages are taken from";
+        section.fault(FaultCode::BadValue, &from.place, message);
+    }
+    let most = u32::from(u16::MAX / 2);
+    if prefetch.is_some_and(|prefetch| !(1..=most).contains(&prefetch)) {
+        let place = section.findings.place_of(&section.path_of("prefetch"));
+        let message = format!("prefetch is between 1 and {most}");
+        section.fault(FaultCode::BadValue, &place, message);
+    }
+    let bindings = bindings.map(|all| all.value.into_iter().map(|one| one.value).collect());
+    Some(IntakeConfig {
+        from: from.value,
+        bindings: bindings.unwrap_or_default(),
+        prefetch: prefetch.unwrap_or(defaults.batch_messages_max),
+        prefetch_bytes: prefetch_bytes.unwrap_or(defaults.batch_bytes_max),
+        ahead_max: ahead_max.unwrap_or(defaults.ahead_max),
+        redelivery_window_ms: window_ms.unwrap_or(defaults.memory_ms),
     })
 }
 
@@ -142,14 +204,15 @@ fn kind(section: &Section<'_>) -> Option<BrokerKind> {
         });
     }
     let exchange = section.text("exchange");
-    if exchange.is_none() && !section.has("exchange") {
-        let wanted = "the exchange that takes the messages; \"\" for the default one";
+    if !["exchange", "queue"].iter().any(|key| section.has(key)) {
+        let wanted = "the exchange that takes the messages (\"\" for the default one), or queue, \
+                      the one that they are taken from";
         section.missing("exchange", wanted);
     }
     Some(BrokerKind::RabbitMq {
         declare: section.flag("declare_exchange").unwrap_or_default(),
         message_bytes_max: section.whole("message_bytes_max"),
-        exchange: exchange?.value,
+        exchange: exchange.map(|exchange| exchange.value),
     })
 }
 
@@ -227,11 +290,42 @@ pub(super) fn relay(subscription: &Section<'_>, brokers: &Brokers) -> Option<Rel
         subscription.fault(FaultCode::Contract, &name.place, message);
         return None;
     };
+    let broker = broker.as_ref()?;
+    if matches!(broker.kind, BrokerKind::RabbitMq { exchange: None, .. }) {
+        let message = format!("[broker.{}] names no exchange to publish to", name.value);
+        subscription.fault(FaultCode::Contract, &name.place, message);
+    }
     Some(RelayConfig {
-        timeout_ms: broker.as_ref()?.timeout_ms,
+        timeout_ms: broker.timeout_ms,
         broker: name.value,
         topic: topic?,
     })
+}
+
+/// Where a subscription's messages come from.
+pub(super) fn sources(subscription: &Section<'_>, brokers: &Brokers) -> Option<Vec<String>> {
+    let named = subscription.one_or_more("source")?;
+    for name in &named {
+        let message = match brokers.get(&name.value) {
+            _ if name.value == OUTBOX => continue,
+            Some(Some(broker)) if broker.intake.is_none() => {
+                let key = match broker.kind {
+                    BrokerKind::Nats { .. } => "consumer",
+                    BrokerKind::RabbitMq { .. } => "queue",
+                };
+                format!("[broker.{}] does not say from which {key}", name.value)
+            }
+            // What is wrong with it is noted there.
+            Some(_) => continue,
+            None => {
+                let known = brokers.keys().map(String::as_str).chain([OUTBOX]);
+                let hint = suggestion(&name.value, known);
+                format!("there is no [broker.{}]{hint}", name.value)
+            }
+        };
+        subscription.fault(FaultCode::Contract, &name.place, message);
+    }
+    Some(named.into_iter().map(|name| name.value).collect())
 }
 
 #[cfg(test)]

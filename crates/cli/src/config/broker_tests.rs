@@ -57,7 +57,7 @@ fn brokers_and_relays_are_read() {
     let file = SecretSource::File("shop/broker.url".into());
     assert_eq!(shop.url, BrokerUrl::Secret(file));
     assert!(
-        matches!(&shop.kind, BrokerKind::RabbitMq { exchange, declare: false, .. } if exchange.is_empty())
+        matches!(&shop.kind, BrokerKind::RabbitMq { exchange, declare: false, .. } if exchange.as_deref() == Some(""))
     );
     let relay = &config.relays["relay"];
     assert_eq!(
@@ -135,4 +135,101 @@ fn brokers_say_what_they_need_and_keep_credentials_out() {
         shown.starts_with("8:1:") && shown.ends_with("[OW1011]"),
         "{shown}"
     );
+}
+
+const TAKING: &str = r#"[store]
+url = "sqlite:shop.db"
+
+[broker.orders]
+kind = "nats"
+url = "nats://127.0.0.1:4222"
+stream = "ORDERS"
+consumer = "billing"
+ahead_max = 500
+redelivery_window = "40d"
+
+[broker.returns]
+kind = "rabbitmq"
+url = "amqp://127.0.0.1"
+queue = "returns"
+bindings = ["return.#"]
+
+[message."order.accepted"]
+[message."order.returned"]
+
+[subscription.billing]
+messages = ["order.accepted"]
+source = "orders"
+
+[subscription.refunds]
+messages = ["order.returned"]
+source = ["outbox", "returns"]
+"#;
+
+#[test]
+fn intakes_and_sources_are_read() {
+    let config = parse(TAKING).unwrap();
+    let orders = config.brokers["orders"].intake.as_ref().unwrap();
+    assert_eq!((orders.from.as_str(), orders.ahead_max), ("billing", 500));
+    assert_eq!(orders.redelivery_window_ms, 40 * 86_400_000);
+    assert_eq!(orders.prefetch, 500);
+    let returns = &config.brokers["returns"];
+    assert!(matches!(
+        &returns.kind,
+        BrokerKind::RabbitMq { exchange: None, .. }
+    ));
+    assert_eq!(returns.intake.as_ref().unwrap().bindings, ["return.#"]);
+    let subscriptions = &config.contract.subscriptions;
+    assert_eq!(subscriptions["billing"].sources, ["orders"]);
+    assert_eq!(subscriptions["refunds"].sources, ["outbox", "returns"]);
+    assert_eq!(parse(GOOD).unwrap().brokers["events"].intake, None);
+}
+
+#[test]
+fn a_source_has_to_be_one() {
+    for (from, to, place, text) in [
+        (
+            "source = \"orders\"",
+            "source = \"order\"",
+            "23:10:",
+            "there is no [broker.order]",
+        ),
+        ("source = \"orders\"", "source = 1", "23:10:", "a string"),
+        (
+            "consumer = \"billing\"\n",
+            "",
+            "22:10:",
+            "from which consumer",
+        ),
+        (
+            "queue = \"returns\"",
+            "exchange = \"\"",
+            "27:21:",
+            "from which queue",
+        ),
+        ("queue = \"returns\"", "queue = \"\"", "15:9:", "taken from"),
+        ("ahead_max = 500", "prefetch = 0", "9:1:", "between 1 and"),
+        (
+            "source = \"orders\"",
+            "broker = \"returns\"",
+            "23:10:",
+            "names no exchange",
+        ),
+    ] {
+        assert!(TAKING.contains(from), "{from}");
+        let faults = parse(&TAKING.replace(from, to)).unwrap_err();
+        assert_eq!(faults.len(), 1, "{to}: {faults:#?}");
+        assert!(
+            faults[0].starts_with(place) && faults[0].contains(text),
+            "{to}: {faults:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_type_has_the_same_sources_everywhere() {
+    let text = format!("{TAKING}\n[subscription.more]\nmessages = [\"order.accepted\"]\n");
+    let faults = parse(&text).unwrap_err();
+    assert_eq!(faults.len(), 1, "{faults:#?}");
+    assert!(faults[0].contains("the same sources"), "{faults:#?}");
 }

@@ -341,8 +341,6 @@ fn parts_of_later_builds_are_refused_as_such() {
         shown[0].starts_with("23:2:") && shown[0].ends_with("[OW1018]"),
         "{shown:#?}"
     );
-    let text = with("order = \"none\"", "source = \"kafka\"");
-    one_fault(&text, "18:10:", "only from \"outbox\"", "OW1018");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use onceward_core::contract::Contract;
 use onceward_core::store::Retention;
 use toml::de::DeTable;
 
-pub use broker::{BrokerConfig, BrokerKind, BrokerUrl, RelayConfig};
+pub use broker::{BrokerConfig, BrokerKind, BrokerUrl, IntakeConfig, RelayConfig};
 pub use fault::{Fault, FaultCode};
 pub use payloads::PayloadRules;
 pub(crate) use reader::suggestion;

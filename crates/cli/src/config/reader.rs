@@ -189,6 +189,15 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// A list of texts, or one by itself.
+    pub(super) fn one_or_more(&self, key: &'static str) -> Option<Vec<Placed<String>>> {
+        let (_, value) = self.ask(key)?;
+        match value.get_ref() {
+            DeValue::Array(_) => self.texts(key).map(|texts| texts.value),
+            _ => self.text(key).map(|text| vec![text]),
+        }
+    }
+
     /// A whole number that fits `T`.
     pub(super) fn whole<T: TryFrom<u64>>(&self, key: &'static str) -> Option<T> {
         let (_, value) = self.ask(key)?;

@@ -49,7 +49,9 @@ pub(super) fn read(
     if let Some(types) = section.texts("messages") {
         contract.types = types.value.into_iter().map(|t| t.value).collect();
     }
-    source(&section);
+    if let Some(sources) = broker::sources(&section, brokers) {
+        contract.sources = sources;
+    }
     choices(&section, &mut contract);
     limits(&section, &mut contract);
     if let Some(push) = &push {
@@ -107,19 +109,6 @@ fn semantics(section: &Section<'_>, push: Option<&PushConfig>) -> Semantics {
         section.fault(FaultCode::Contract, &place, message);
     }
     semantics
-}
-
-fn source(section: &Section<'_>) {
-    let Some(source) = section.text("source") else {
-        return;
-    };
-    if source.value != "outbox" {
-        let message = format!(
-            "source = {:?}: this build of onceward reads only from \"outbox\"",
-            source.value
-        );
-        section.fault(FaultCode::NotInThisBuild, &source.place, message);
-    }
 }
 
 fn choices(section: &Section<'_>, contract: &mut SubscriptionContract) {

@@ -57,7 +57,7 @@ pub(super) struct Source {
     /// Types that somebody takes.
     pub(super) wanted: BTreeSet<String>,
     /// Who takes them.
-    pub(super) subscriptions: Vec<String>,
+    pub(super) subscriptions: BTreeSet<String>,
 }
 
 impl Intakes {
@@ -269,7 +269,9 @@ impl<S: Store> Taking<S> {
     async fn look_for_room(&self) -> Result<u64, StoreError> {
         let ahead_max = self.source.intake.options.ahead_max.max(1);
         let mut room = ahead_max;
-        for subscription in &self.source.subscriptions {
+        let registered = self.store.subscriptions().await?;
+        let takers = &self.source.subscriptions;
+        for subscription in registered.iter().filter(|name| takers.contains(*name)) {
             let query = BacklogQuery::new(subscription, ahead_max);
             let backlog = self.store.backlog(query).await?;
             room = room.min(ahead_max.saturating_sub(backlog.waiting));

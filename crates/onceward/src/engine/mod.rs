@@ -54,7 +54,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_core::contract::{Contract, ContractFault, MessageContract, Semantics};
+use onceward_core::contract::{
+    Contract, ContractFault, MessageContract, Semantics, SubscriptionContract,
+};
 use onceward_core::store::{
     Declared, Registered, Retention, SchemaState, Store, StoreError, UnsafeRetention,
 };
@@ -128,17 +130,6 @@ pub enum StartError {
          start (now, earliest or a time)"
     )]
     StartMissing(String),
-    /// A subscription takes from a broker that this engine does not take in from.
-    #[error(
-        "subscription {subscription} takes from {source_name:?}, and this engine has no intake of \
-         that name"
-    )]
-    IntakeMissing {
-        /// Which subscription.
-        subscription: String,
-        /// From where.
-        source_name: String,
-    },
     /// A broker would be emptied for nobody.
     #[error("nothing would take what intake {0} takes in: name it as the source of a subscription")]
     IntakeUnused(String),
@@ -237,7 +228,11 @@ impl<S: Store> EngineBuilder<S> {
             options,
             surroundings,
         } = self;
-        let sources = sources(&intakes, &subscriptions)?;
+        // What other processes work on is wanted as well.
+        let declared = subscriptions.iter().map(|s| &s.contract);
+        let declared: Vec<&SubscriptionContract> =
+            contract.subscriptions.values().chain(declared).collect();
+        let sources = sources(&intakes, &declared)?;
         for source in &sources {
             subscriptions.push(source.intake.subscription(source.wanted.clone()));
         }
@@ -306,27 +301,27 @@ impl<S: Store> EngineBuilder<S> {
 }
 
 /// What each intake takes, and for whom.
-fn sources<S: Store>(
+fn sources(
     intakes: &[Intake],
-    subscriptions: &[Subscription<S>],
+    declared: &[&SubscriptionContract],
 ) -> Result<Vec<Source>, StartError> {
-    for subscription in subscriptions {
-        let contract = &subscription.contract;
+    for contract in declared {
         let mut brokers = contract.brokers();
         if let Some(broker) = brokers.find(|broker| !intakes.iter().any(|i| i.name == *broker)) {
-            return Err(StartError::IntakeMissing {
-                subscription: contract.name.clone(),
-                source_name: broker.to_owned(),
-            });
+            tracing::info!(
+                subscription = contract.name,
+                broker,
+                "its messages are taken in by another process: here is no intake of that name"
+            );
         }
     }
     let source_of = |intake: &Intake| {
-        let takers = subscriptions.iter().map(|s| &s.contract);
+        let takers = declared.iter();
         let takers = takers.filter(|s| s.brokers().any(|broker| broker == intake.name));
-        let (mut wanted, mut names) = (BTreeSet::new(), Vec::new());
+        let (mut wanted, mut names) = (BTreeSet::new(), BTreeSet::new());
         for taker in takers {
             wanted.extend(taker.types.iter().cloned());
-            names.push(taker.name.clone());
+            names.insert(taker.name.clone());
         }
         if names.is_empty() {
             return Err(StartError::IntakeUnused(intake.name.clone()));

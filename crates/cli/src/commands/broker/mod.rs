@@ -6,14 +6,14 @@ use serde_json::json;
 
 use crate::brokers;
 use crate::cli::Global;
-use crate::config::{Config, suggestion};
+use crate::config::{BrokerKind, Config, suggestion};
 use crate::error::{Code, Error};
 use crate::output::Output;
 
 /// Verbs of `broker`.
 #[derive(Debug, Subcommand)]
 pub enum BrokerCommand {
-    /// Connect, and look whether publishing would work; nothing is published
+    /// Connect, and look whether publishing and taking in would work; nothing is published or taken
     Check(CheckArgs),
 }
 
@@ -46,8 +46,24 @@ pub async fn run(global: &Global, output: Output, command: &BrokerCommand) -> Re
         topics: &topics,
         timeout_ms: broker.connect_timeout_ms,
     };
-    let findings = publisher.check(check).await;
+    let is_published_to = match &broker.kind {
+        BrokerKind::RabbitMq { exchange, .. } => exchange.is_some(),
+        BrokerKind::Nats { .. } => true,
+    };
+    let mut findings = Vec::new();
+    if is_published_to {
+        findings = publisher.check(check.clone()).await;
+    }
     publisher.close().await;
+    if let Some(intake) = &broker.intake {
+        let subscriber = brokers::subscriber(name, broker, intake)?;
+        for finding in subscriber.check(check).await {
+            // Both connect to the same place.
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+    }
     show(output, name, &findings)?;
     match findings.iter().filter(|finding| !finding.is_good()).count() {
         0 => Ok(()),

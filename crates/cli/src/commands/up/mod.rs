@@ -1,10 +1,12 @@
-//! `onceward up`: the daemon. Carries messages to push targets and brokers, serves the API, tidies.
+//! `onceward up`: the daemon. Carries messages to push targets and brokers and takes them in from
+//! brokers, serves the API, tidies.
 //!
 //! ```text
 //! check configuration ─▶ open store ─▶ tables fit ─▶ listen ─▶ engine ─▶ ready
 //! signal ─▶ not ready ─▶ engine finishes or hands back ─▶ listener closes ─▶ store closes
 //! ```
 
+mod intakes;
 mod logging;
 mod notify;
 mod pushes;
@@ -121,9 +123,10 @@ async fn daemon<S: Store>(
     let access = serve::access(config)?;
     let mut subscriptions = pushes::subscriptions::<S>(config)?;
     subscriptions.extend(relays::subscriptions::<S>(config)?);
+    let intakes = intakes::intakes(config)?;
     let listener = serve::listen(config, &access).await?;
     let stopping = Arc::new(AtomicBool::new(false));
-    let engine = start_engine(opened, config, args, subscriptions).await?;
+    let engine = start_engine(opened, config, args, subscriptions, intakes).await?;
     let router = serve::router(
         config,
         access,
@@ -173,12 +176,16 @@ async fn start_engine<S: Store>(
     config: &Config,
     args: &UpArgs,
     subscriptions: Vec<onceward::Subscription<S>>,
+    intakes: Vec<onceward::intake::Intake>,
 ) -> Result<Running<S>, Error> {
     let mut builder = Engine::builder(opened.store.clone())
         .contract(config.contract.clone())
         .options(args.engine_options());
     for subscription in subscriptions {
         builder = builder.subscribe(subscription);
+    }
+    for intake in intakes {
+        builder = builder.intake(intake);
     }
     builder.start().await.map_err(|error| match error {
         StartError::Store(error) => Error::store(opened.url, &error),
