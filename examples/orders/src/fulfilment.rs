@@ -9,6 +9,7 @@ use onceward::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::between::{Between, BetweenError, Side};
 use crate::carrier::{CarrierAnswer, CarrierClient};
 use crate::in_hand::InHand;
 use crate::message::{FulfillmentRejected, OrderAccepted, ShipmentCreated};
@@ -144,27 +145,60 @@ async fn mark<S: Shop>(cx: &mut Context<S>, order_id: &str, status: &str) -> Res
     }
 }
 
-/// An engine with both subscriptions.
+/// Both subscriptions in one process, over one store.
 pub fn engine<S: Shop + Store>(
     store: S,
     fulfilment: Fulfilment,
     options: EngineOptions,
 ) -> EngineBuilder<S> {
-    let semantics = match fulfilment.broken {
-        Some(Broken::Doubling) => Semantics::AtLeastOnce,
-        _ => Semantics::EffectOnce,
+    Engine::builder(store)
+        .subscribe(fulfil(fulfilment))
+        .subscribe(book())
+        .options(options)
+}
+
+/// One of the two services, which has a store of its own and reaches the other by a broker.
+///
+/// # Errors
+/// When this build does not have the broker, or its address is none.
+pub fn engine_of<S: Shop + Store>(
+    store: S,
+    side: Side,
+    between: &Between,
+    fulfilment: Fulfilment,
+    options: EngineOptions,
+) -> Result<EngineBuilder<S>, BetweenError> {
+    let work = match side {
+        Side::Shop => book(),
+        Side::Fulfilment => fulfil(fulfilment),
     };
-    let retry = RetryPolicy {
+    Ok(Engine::builder(store)
+        .intake(between.intake(side)?)
+        .subscribe(work.from([side.incoming()]))
+        .subscribe(between.relay(side)?)
+        .options(options))
+}
+
+/// Who is away for a while is waited for.
+pub(crate) fn retry() -> RetryPolicy {
+    RetryPolicy {
         base_ms: 100,
         cap_ms: 1_000,
         attempts_max: 50,
         ..RetryPolicy::default()
+    }
+}
+
+fn fulfil<S: Shop + Store>(fulfilment: Fulfilment) -> Subscription<S> {
+    let semantics = match fulfilment.broken {
+        Some(Broken::Doubling) => Semantics::AtLeastOnce,
+        _ => Semantics::EffectOnce,
     };
-    let fulfil = Subscription::new(FULFILMENT, semantics)
+    Subscription::new(FULFILMENT, semantics)
         .call(fulfilment)
         // One booking for one checkout, whatever messages ask for it.
         .identity(Identity::Operation)
-        .retry(retry)
+        .retry(retry())
         // Its silences are moods, not its load: asking for less would not help.
         .concurrency_min(8)
         .breaker(BreakerPolicy {
@@ -173,17 +207,16 @@ pub fn engine<S: Shop + Store>(
             ..BreakerPolicy::default()
         })
         .timeout_ms(10_000)
-        .start(Start::Earliest);
-    let book = Subscription::new(ORDER_BOOK, Semantics::EffectOnce)
+        .start(Start::Earliest)
+}
+
+fn book<S: Shop + Store>() -> Subscription<S> {
+    Subscription::new(ORDER_BOOK, Semantics::EffectOnce)
         .on::<ShipmentCreated, _>(mark_shipped::<S>)
         .on::<FulfillmentRejected, _>(mark_rejected::<S>)
         // What a process that dies had in hand is done again one by one: let it not be much.
         .batch_max(25)
         .concurrency(2)
-        .retry(retry)
-        .start(Start::Earliest);
-    Engine::builder(store)
-        .subscribe(fulfil)
-        .subscribe(book)
-        .options(options)
+        .retry(retry())
+        .start(Start::Earliest)
 }

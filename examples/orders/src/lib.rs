@@ -21,9 +21,11 @@
 //! | [`service`] | the order service |
 //! | [`fulfilment`] | the consumer: the call to the carrier, and the order book |
 //! | [`carrier`] | the carrier: a simulator with its own record, and its client |
+//! | [`between`] | the two services apart, with a broker between them |
 //! | [`in_hand`] | how a process shows from outside that it has unfinished work |
 //! | [`part`] | each of the three as a process of its own |
 
+pub mod between;
 pub mod carrier;
 pub mod fulfilment;
 pub mod in_hand;

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::between::{BROKER_URL_VARIABLE, Between, BetweenError, BrokerKind, Side};
 use crate::carrier::{
     self, CarrierAddress, CarrierClient, CarrierOptions, Moods, Record, RecordError,
 };
-use crate::fulfilment::{Broken, Fulfilment, engine};
+use crate::fulfilment::{Broken, Fulfilment, engine, engine_of};
 use crate::in_hand::InHand;
 use crate::service;
 use crate::shop::ShopBooks;
@@ -85,6 +86,16 @@ pub struct ConsumerArgs {
     /// How often it says that it is there
     #[arg(long, value_name = "MS", default_value_t = 3_000)]
     pub renew_ms: u64,
+    /// Be one service of two, which this broker is between; its address is in
+    /// ONCEWARD_DEMO_BROKER_URL
+    #[arg(long, value_name = "BROKER", requires = "side")]
+    pub between: Option<BrokerKind>,
+    /// Which of the two
+    #[arg(long, value_name = "SIDE", requires = "between")]
+    pub side: Option<Side>,
+    /// What names at the broker begin with
+    #[arg(long, value_name = "NAME", default_value = "onceward-demo")]
+    pub between_prefix: String,
     /// Do not ask the carrier what became of a call whose answer did not come
     #[arg(long)]
     pub without_probe: bool,
@@ -153,6 +164,9 @@ pub enum PartError {
     /// The engine.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The broker between the services.
+    #[error(transparent)]
+    Between(#[from] BetweenError),
     /// The carrier's record.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -234,7 +248,16 @@ async fn run_consumer<S: ShopBooks>(args: ConsumerArgs, store: S) -> Result<(), 
         description: format!("orders consumer, process {}", std::process::id()),
         ..EngineOptions::default()
     };
-    let running = engine(store, fulfilment, options).start().await?;
+    let engine = match (args.between, args.side) {
+        (Some(kind), Some(side)) => {
+            let url = std::env::var(BROKER_URL_VARIABLE).unwrap_or_default();
+            let prefix = args.between_prefix;
+            let between = Between { kind, url, prefix };
+            engine_of(store, side, &between, fulfilment, options)?
+        }
+        _ => engine(store, fulfilment, options),
+    };
+    let running = engine.start().await?;
     ready(None)?;
     until_told(&args.common).await?;
     running.shutdown(GRACE).await;

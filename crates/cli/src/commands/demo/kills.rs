@@ -32,6 +32,13 @@ pub(super) fn plan(kills: u32, random: &mut fastrand::Rng) -> Vec<Kill> {
     kills
 }
 
+/// Kills of what is there only between two services: both of the order book's process while the
+/// broker is well, and the broker in between.
+pub(super) fn between() -> [Kill; 3] {
+    [(Kind::Book, 0.7), (Kind::Broker, 0.45), (Kind::Book, 0.2)]
+        .map(|(kind, after)| Kill { kind, after })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 //! | `parts` | the processes |
 //! | `input`, `clients`, `answers` | who orders, and what they were told |
 //! | `kills` | when which process dies |
+//! | `broker` | the broker between the services, where they are two |
 //! | `run` | all of it together |
 //! | `verdict`, `report` | what the records say |
 //! | `scenario` | one kind of trouble at a time |
@@ -13,17 +14,20 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use onceward_orders::between::BrokerKind;
 use onceward_orders::fulfilment::Broken;
 use onceward_orders::part::Part;
+use onceward_orders::shop::ShopBooks;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::Global;
 use crate::error::{Code, EXIT_PARTLY, Error};
 use crate::output::Output;
-use crate::store::{Target, with_store};
+use crate::store::{Opened, Target, with_store};
 use crate::store_url;
 
 mod answers;
+mod broker;
 mod clients;
 mod input;
 mod kills;
@@ -35,12 +39,13 @@ mod run;
 mod scenario;
 mod verdict;
 
+use broker::Broker;
 use place::Place;
-use run::{Ran, Task};
+use run::{Apart, Ran, Task};
 use scenario::depot::{DepotArgs, run_depot};
 use scenario::receiver::{ReceiverArgs, run_receiver};
 use scenario::{Played, Scenario};
-use verdict::Verdict;
+use verdict::{Records, Verdict};
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -65,6 +70,9 @@ pub struct DemoArgs {
     /// Orders from a file, one JSON object per line; - is standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
+    /// Make two services of it, with a store each and this broker between them
+    #[arg(long, value_name = "BROKER", conflicts_with = "scenario")]
+    broker: Option<BrokerKind>,
     /// Keep records, logs and the store
     #[arg(long)]
     keep: bool,
@@ -134,7 +142,7 @@ pub async fn run(global: &Global, output: Output, args: &DemoArgs) -> Result<(),
         Some(path) => input::from_file(path)?,
         None => (input::made_up(args.orders, seed), Vec::new()),
     };
-    let place = Place::make(global.store.as_deref()).await?;
+    let mut place = Place::make(global.store.as_deref()).await?;
     let task = Task {
         inputs,
         kills: args.kills,
@@ -142,7 +150,7 @@ pub async fn run(global: &Global, output: Output, args: &DemoArgs) -> Result<(),
         broken: args.broken,
     };
     let ended = tokio::select! {
-        ended = at(&place, output, task) => ended,
+        ended = at(&mut place, output, task, args.broker) => ended,
         _ = tokio::signal::ctrl_c() => Err(Error::new(Code::Demo, "stopped").with_exit(130)),
     };
     let (mut ran, verdict) = match ended {
@@ -200,15 +208,49 @@ fn target_of(place: &Place) -> Target {
     }
 }
 
-async fn at(place: &Place, output: Output, task: Task) -> Result<(Ran, Verdict), Error> {
+async fn at(
+    place: &mut Place,
+    output: Output,
+    task: Task,
+    broker: Option<BrokerKind>,
+) -> Result<(Ran, Verdict), Error> {
     let target = target_of(place);
     let store = target.open(true).await?;
-    let ended = with_store!(&store, &target.url, opened => {
-        run::run(opened, output, place, task).await
-    });
+    let ended = match broker {
+        None => with_store!(&store, &target.url, opened => {
+            run::together(opened, output, place, task).await
+        }),
+        Some(kind) => with_store!(&store, &target.url, opened => {
+            apart(opened, output, place, task, kind).await
+        }),
+    };
     store.close().await;
     let (ran, records) = ended?;
     Ok((ran, verdict::judge(&records)))
+}
+
+/// As two services.
+async fn apart<S: ShopBooks>(
+    opened: Opened<'_, S>,
+    output: Output,
+    place: &mut Place,
+    task: Task,
+    kind: BrokerKind,
+) -> Result<(Ran, Records), Error> {
+    let broker = Broker::start(kind, place).await?;
+    place.divide().await?;
+    let url = place.other_url.clone().unwrap_or_default();
+    let target = Target {
+        url,
+        ..target_of(place)
+    };
+    let store = target.open(true).await?;
+    let ended = with_store!(&store, &target.url, other => {
+        let apart = Apart { other, broker };
+        run::run(opened, Some(apart), output, place, task).await
+    });
+    store.close().await;
+    ended
 }
 
 /// After a run that came to no verdict.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use onceward_orders::between::BROKER_URL_VARIABLE;
 use onceward_orders::in_hand::InHand;
 use onceward_orders::part::Ready;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -31,6 +32,10 @@ pub(super) enum Kind {
     Consumer,
     /// The carrier.
     Carrier,
+    /// What keeps the order book, where fulfilment is a service of its own.
+    Book,
+    /// The broker between the two; no process like the others.
+    Broker,
     /// What works for the depot, in scenarios.
     Depot,
     /// What pushes go to, in scenarios.
@@ -41,12 +46,22 @@ impl Kind {
     /// Those of the orders example.
     pub(super) const ALL: [Self; 3] = [Self::Service, Self::Consumer, Self::Carrier];
 
+    /// The part that it is run as.
+    const fn part(self) -> &'static str {
+        match self {
+            Self::Book => Self::Consumer.name(),
+            other => other.name(),
+        }
+    }
+
     /// For people and programs.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Service => "service",
             Self::Consumer => "consumer",
             Self::Carrier => "carrier",
+            Self::Book => "order-book",
+            Self::Broker => "broker",
             Self::Depot => "depot",
             Self::Receiver => "receiver",
         }
@@ -62,6 +77,8 @@ pub(super) struct Surroundings {
     pub(super) store_url: String,
     /// Where logs and the like go.
     pub(super) folder: PathBuf,
+    /// The broker's address, where there is one; may hold a password as well.
+    pub(super) broker_url: Option<String>,
 }
 
 /// One process, whichever of its starts.
@@ -121,13 +138,19 @@ impl Part {
         let mut command = Command::new(&self.around.program);
         command
             .arg("demo-part")
-            .arg(self.kind.name())
+            .arg(self.kind.part())
             .args(&self.args)
             .arg("--in-hand")
             .arg(self.in_hand())
             .arg("--while-stdin")
             .env("ONCEWARD_STORE", &self.around.store_url)
             .env_remove("ONCEWARD_CONFIG")
+            .envs(
+                self.around
+                    .broker_url
+                    .iter()
+                    .map(|url| (BROKER_URL_VARIABLE, url)),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -38,6 +38,8 @@ pub(super) struct Place {
     pub(super) folder: PathBuf,
     /// The store; may hold a password.
     pub(super) url: String,
+    /// The store of fulfilment, where it is a service of its own; may hold a password.
+    pub(super) other_url: Option<String>,
     made: Made,
 }
 
@@ -61,13 +63,44 @@ impl Place {
             }
         };
         match made {
-            Ok((url, made)) => Ok(Self { folder, url, made }),
+            Ok((url, made)) => Ok(Self {
+                folder,
+                url,
+                other_url: None,
+                made,
+            }),
             Err(error) => {
                 // Empty still; should it stay, it does no harm.
                 let _ = std::fs::remove_dir(&folder);
                 Err(error)
             }
         }
+    }
+
+    /// Makes a second store for the other service.
+    pub(super) async fn divide(&mut self) -> Result<(), Error> {
+        let url = match &self.made {
+            Made::Nothing | Made::File(_) => {
+                format!("sqlite:{}", self.folder.join("fulfilment.db").display())
+            }
+            Made::Database { admin, name } => {
+                let name = other_of(name);
+                run(admin, &[format!("CREATE DATABASE {name}")]).await?;
+                let mut url = Url::parse(admin).map_err(|error| {
+                    let text = "the address of the server cannot be read";
+                    Error::new(Code::StoreUrl, text).with_source(error)
+                })?;
+                url.set_path(&name);
+                url.to_string()
+            }
+            Made::Tables => {
+                let text = "two services have a database each, and this role may not make any: \
+                            name a role that may, or none for SQLite";
+                return Err(Error::new(Code::Demo, text).with_exit(EXIT_USAGE));
+            }
+        };
+        self.other_url = Some(url);
+        Ok(())
     }
 
     /// The client's record.
@@ -91,8 +124,9 @@ impl Place {
             Made::Nothing => {}
             Made::File(path) => remove_sqlite(path)?,
             Made::Database { admin, name } => {
-                let drop_database = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-                run(admin, &[drop_database]).await?;
+                let names = [name.clone(), other_of(name)];
+                let drop = names.map(|name| format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+                run(admin, &drop).await?;
             }
             Made::Tables => {
                 let mut statements = vec!["DROP SCHEMA IF EXISTS onceward CASCADE".to_owned()];
@@ -105,6 +139,11 @@ impl Place {
         let removed = std::fs::remove_dir_all(&self.folder);
         removed.map_err(|e| Error::new(Code::Demo, text).with_source(e))
     }
+}
+
+/// Name of the other service's database.
+fn other_of(name: &str) -> String {
+    format!("{name}_fulfilment")
 }
 
 /// A named file must be a new one: everything in it is the demo's.

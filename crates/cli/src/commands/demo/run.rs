@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::answers::{Answers, read_answers};
+use super::broker::Broker;
 use super::clients::{Clients, Tally};
 use super::input::{Input, Refused};
 use super::kills::{self, Kill};
@@ -66,8 +67,17 @@ pub(super) struct Ran {
     pub(super) seed: u64,
 }
 
-struct Run<'a, S> {
+/// What there is besides where fulfilment is a service of its own.
+pub(super) struct Apart<'a, D> {
+    /// Its store.
+    pub(super) other: Opened<'a, D>,
+    /// What is between.
+    pub(super) broker: Broker,
+}
+
+struct Run<'a, S, D> {
     opened: Opened<'a, S>,
+    apart: Option<Apart<'a, D>>,
     parts: Vec<Part>,
     service: watch::Sender<SocketAddr>,
     tally: Arc<Tally>,
@@ -79,31 +89,47 @@ struct Run<'a, S> {
     ran: Ran,
 }
 
-/// Runs the task in a place and returns what happened, and all records.
-pub(super) async fn run<S: ShopBooks>(
+/// Runs the task as one service with one store.
+pub(super) async fn together<S: ShopBooks>(
     opened: Opened<'_, S>,
     output: Output,
     place: &Place,
     task: Task,
 ) -> Result<(Ran, Records), Error> {
-    let prepared = prepare(opened.store).await;
-    prepared.map_err(|e| Error::new(Code::Demo, "could not make the tables").with_source(e))?;
-    let started = Instant::now();
-    let mut run = start(opened, output, place, task).await?;
-    run.until_finished().await?;
-    let mut ran = run.stop().await?;
-    ran.seconds = started.elapsed().as_secs_f64();
-    let records = collect(opened, place).await?;
-    Ok((ran, records))
+    run(opened, None::<Apart<'_, S>>, output, place, task).await
 }
 
-async fn start<'a, S: ShopBooks>(
-    opened: Opened<'a, S>,
+/// Runs the task in a place and returns what happened, and all records.
+pub(super) async fn run<S: ShopBooks, D: ShopBooks>(
+    opened: Opened<'_, S>,
+    apart: Option<Apart<'_, D>>,
     output: Output,
     place: &Place,
     task: Task,
-) -> Result<Run<'a, S>, Error> {
-    let mut parts = parts(place, &task)?;
+) -> Result<(Ran, Records), Error> {
+    let no_tables = |e| Error::new(Code::Demo, "could not make the tables").with_source(e);
+    prepare(opened.store).await.map_err(no_tables)?;
+    let other = apart.as_ref().map(|apart| apart.other);
+    if let Some(other) = other {
+        prepare(other.store).await.map_err(no_tables)?;
+    }
+    let started = Instant::now();
+    let mut run = start(opened, apart, output, place, task).await?;
+    run.until_finished().await?;
+    let mut ran = run.stop().await?;
+    ran.seconds = started.elapsed().as_secs_f64();
+    let records = collect(opened, other, place).await?;
+    Ok((ran, records))
+}
+
+async fn start<'a, S: ShopBooks, D: ShopBooks>(
+    opened: Opened<'a, S>,
+    apart: Option<Apart<'a, D>>,
+    output: Output,
+    place: &Place,
+    task: Task,
+) -> Result<Run<'a, S, D>, Error> {
+    let mut parts = parts(place, &task, apart.as_ref())?;
     let mut service = None;
     for part in &mut parts {
         let address = part.start().await?;
@@ -122,6 +148,7 @@ async fn start<'a, S: ShopBooks>(
     let clients = Clients::new(task.inputs, at, answers, Arc::clone(&tally))?;
     Ok(Run {
         opened,
+        apart,
         parts,
         service,
         tally,
@@ -138,13 +165,14 @@ async fn start<'a, S: ShopBooks>(
     })
 }
 
-fn parts(place: &Place, task: &Task) -> Result<Vec<Part>, Error> {
+fn parts<D>(place: &Place, task: &Task, apart: Option<&Apart<'_, D>>) -> Result<Vec<Part>, Error> {
     let text = "could not find this program's own file";
     let program = std::env::current_exe();
     let around = Surroundings {
         program: program.map_err(|e| Error::new(Code::Demo, text).with_source(e))?,
         store_url: place.url.clone(),
         folder: place.folder.clone(),
+        broker_url: apart.map(|apart| apart.broker.between.url.clone()),
     };
     let any_port = ["--listen", "127.0.0.1:0"].map(OsString::from);
     let mut carrier: Vec<OsString> = any_port.to_vec();
@@ -176,21 +204,45 @@ fn parts(place: &Place, task: &Task) -> Result<Vec<Part>, Error> {
         Part::new(Kind::Carrier, "carrier", carrier, &around),
         Part::new(Kind::Service, "service", any_port, &around),
     ];
+    let mut beside = around.clone();
+    if let Some(apart) = apart {
+        let side = |side: &str| -> Vec<OsString> {
+            let between = &apart.broker.between;
+            let between = [
+                "--between",
+                between.kind.as_str(),
+                "--between-prefix",
+                &between.prefix,
+            ];
+            let sides = between.into_iter().chain(["--side", side]);
+            sides.map(OsString::from).collect()
+        };
+        let mut book = consumer.clone();
+        book.extend(side("shop"));
+        parts.push(Part::new(Kind::Book, "order-book", book, &around));
+        consumer.extend(side("fulfilment"));
+        beside.store_url = apart.other.url.to_owned();
+    }
     parts.extend((1..=CONSUMERS).map(|i| {
         Part::new(
             Kind::Consumer,
             format!("consumer-{i}"),
             consumer.clone(),
-            &around,
+            &beside,
         )
     }));
     Ok(parts)
 }
 
-impl<S: ShopBooks> Run<'_, S> {
+impl<S: ShopBooks, D: ShopBooks> Run<'_, S, D> {
     /// Until every order has come to its end, or nothing is left that could still happen.
     async fn until_finished(&mut self) -> Result<(), Error> {
         let mut pending = kills::plan(self.ran.kills_wanted, &mut self.random);
+        if self.apart.is_some() && self.ran.kills_wanted > 0 {
+            let others = kills::between();
+            self.ran.kills_wanted += others.len() as u32;
+            pending.extend(others);
+        }
         // Taken from the end: the service first, whose work is over before the others'.
         pending.sort_by_key(|kill| kill.kind != Kind::Service);
         pending.reverse();
@@ -257,7 +309,7 @@ impl<S: ShopBooks> Run<'_, S> {
             // Nobody orders any more: it will have no unfinished work again.
             Kind::Service if self.clients.is_finished() => return false,
             Kind::Service => settled,
-            Kind::Consumer | Kind::Carrier => self.counts.outcomes,
+            Kind::Consumer | Kind::Carrier | Kind::Book | Kind::Broker => self.counts.outcomes,
             // Not in this run.
             Kind::Depot | Kind::Receiver => return false,
         };
@@ -267,16 +319,19 @@ impl<S: ShopBooks> Run<'_, S> {
     /// Kills a process of a kind as soon as it has unfinished work, and starts it again. Returns
     /// whether it came to that.
     async fn kill(&mut self, kind: Kind) -> Result<bool, Error> {
+        match kind {
+            Kind::Broker => return self.kill_broker().await,
+            Kind::Book => return self.kill_book().await,
+            _ => {}
+        }
         let of_kind: Vec<usize> = (0..self.parts.len())
             .filter(|i| self.parts[*i].kind == kind)
             .collect();
         let at = of_kind[self.random.usize(..of_kind.len())];
         for _ in 0..TRIES {
             if self.parts[at].kill_at_work().await? {
-                let kills = self.ran.kills.entry(kind).or_default();
-                *kills += 1;
-                let kills: u32 = self.ran.kills.values().sum();
-                self.progress.killed(&self.parts[at].name, kills);
+                let name = self.parts[at].name.clone();
+                self.note(kind, &name);
                 self.start_again(at).await?;
                 return Ok(true);
             }
@@ -286,14 +341,53 @@ impl<S: ShopBooks> Run<'_, S> {
         Ok(false)
     }
 
+    /// While messages wait in it, as a rule; it starts again with what it had stored.
+    async fn kill_broker(&mut self) -> Result<bool, Error> {
+        let Some(apart) = &mut self.apart else {
+            return Ok(true);
+        };
+        if apart.broker.kill().await? {
+            self.note(Kind::Broker, "broker");
+        } else {
+            // A server that was named is nobody's to kill.
+            self.ran.kills_wanted -= 1;
+        }
+        Ok(true)
+    }
+
+    /// Whatever it does: what it takes in and sends on shows nowhere from outside.
+    async fn kill_book(&mut self) -> Result<bool, Error> {
+        let Some(at) = self.parts.iter().position(|part| part.kind == Kind::Book) else {
+            return Ok(true);
+        };
+        self.parts[at].kill().await?;
+        self.note(Kind::Book, "order-book");
+        self.start_again(at).await?;
+        Ok(true)
+    }
+
+    fn note(&mut self, kind: Kind, name: &str) {
+        *self.ran.kills.entry(kind).or_default() += 1;
+        self.progress.killed(name, self.ran.kills.values().sum());
+    }
+
     async fn ask(&self) -> Result<Counts, Error> {
-        let counts = self.opened.store.counts().await;
         let text = "could not count the orders";
-        counts.map_err(|e| Error::new(Code::StoreFailed, text).with_source(e))
+        let failed = |e| Error::new(Code::StoreFailed, text).with_source(e);
+        let mut counts = self.opened.store.counts().await.map_err(failed)?;
+        if let Some(apart) = &self.apart {
+            let other = apart.other.store.counts().await.map_err(failed)?;
+            counts.outcomes = other.outcomes;
+        }
+        Ok(counts)
     }
 
     /// Whether the engines have nothing left to do.
     async fn is_quiet(&self) -> Result<bool, Error> {
+        if self.apart.is_some() {
+            // What is at the broker is seen from neither side.
+            return Ok(false);
+        }
         for subscription in [FULFILMENT, ORDER_BOOK] {
             let query = BacklogQuery {
                 subscription,
@@ -329,7 +423,11 @@ impl<S: ShopBooks> Run<'_, S> {
 }
 
 /// Reads all records anew, each from where its owner left it.
-async fn collect<S: ShopBooks>(opened: Opened<'_, S>, place: &Place) -> Result<Records, Error> {
+async fn collect<S: ShopBooks, D: ShopBooks>(
+    opened: Opened<'_, S>,
+    other: Option<Opened<'_, D>>,
+    place: &Place,
+) -> Result<Records, Error> {
     let unreadable = |what: &str| Error::new(Code::Demo, format!("could not read {what}"));
     let answers = read_answers(&place.answers());
     let carrier = read_record(&place.carrier_record());
@@ -340,6 +438,13 @@ async fn collect<S: ShopBooks>(opened: Opened<'_, S>, place: &Place) -> Result<R
         quarantined: quarantined(opened).await?,
         ..Records::default()
     };
+    if let Some(other) = other {
+        let books = other.store.books().await;
+        let books = books.map_err(|e| unreadable("fulfilment's tables").with_source(e))?;
+        records.books.shipments.extend(books.shipments);
+        records.books.rejections.extend(books.rejections);
+        records.quarantined.extend(quarantined(other).await?);
+    }
     for line in carrier.map_err(|e| unreadable("the carrier's record").with_source(e))? {
         match line {
             Line::Booked {

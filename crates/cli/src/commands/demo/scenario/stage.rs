@@ -90,6 +90,7 @@ impl<'a, S: Depot> Stage<'a, S> {
             around: Surroundings {
                 program: program.map_err(failed("could not find this program's own file"))?,
                 store_url: place.url.clone(),
+                broker_url: None,
                 folder: place.folder.clone(),
             },
             missed: Mutex::default(),
