@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use onceward_core::broker::{Publisher, Subscriber};
 
+use crate::config::{BrokerConfig, IntakeConfig};
 #[cfg(any(feature = "nats", feature = "rabbitmq"))]
-use crate::config::BrokerUrl;
-use crate::config::{BrokerConfig, BrokerKind, IntakeConfig};
+use crate::config::{BrokerKind, BrokerUrl};
 use crate::error::{Code, Error};
 
 /// A publisher to a broker. It connects when there is something to publish.

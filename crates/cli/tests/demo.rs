@@ -227,3 +227,82 @@ fn parts_of_a_killed_demo_end_by_themselves() {
     child.wait().unwrap();
     until("all parts are gone", || parts_of(folder.path()) == 0);
 }
+
+/// The demo as two services, with a broker of this kind between them.
+fn between(kind: &str, folder: &Path) -> Command {
+    let mut command = demo(folder);
+    command.args(["--broker", kind, "--orders", "400", "--kills", "4"]);
+    command.env_remove("ONCEWARD_DEMO_BROKER_URL");
+    // Where the tests' own server is.
+    if let Ok(program) = std::env::var(onceward_testkit::brokers::NATS_VARIABLE) {
+        let own = Path::new(&program).parent().unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", own.display()));
+    }
+    command
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn two_services_with_a_broker_that_is_killed_lose_and_double_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = between("nats", folder.path())
+        .args(["--seed", "21"])
+        .output();
+    let output = output.unwrap();
+    assert_nothing_lost_or_doubled(&output, 400, 7);
+    let kills = &verdict(&output)["kills_by_process"];
+    assert_eq!(
+        (number(kills, "broker"), number(kills, "order-book")),
+        (1, 2)
+    );
+    assert!(is_empty(folder.path()), "the run left something");
+}
+
+#[cfg(feature = "rabbitmq")]
+#[tokio::test]
+async fn two_services_with_rabbitmq_between_them_lose_and_double_nothing() {
+    let database = TestDatabase::lease().await;
+    let folder = tempfile::tempdir().unwrap();
+    let url = onceward_testkit::brokers::RabbitServer::shared_url().await;
+    let output = between("rabbitmq", folder.path())
+        .args(["--seed", "22", "--store", database.url()])
+        .env("ONCEWARD_DEMO_BROKER_URL", url)
+        .output()
+        .unwrap();
+    assert_nothing_lost_or_doubled(&output, 400, 6);
+}
+
+#[cfg(feature = "nats")]
+#[test]
+fn between_two_services_what_is_doubled_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = between("nats", folder.path())
+        .args(["--seed", "23", "--broken", "doubling"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(number(&verdict(&output), "doubled") > 0);
+}
+
+#[cfg(feature = "rabbitmq")]
+#[test]
+fn a_server_that_has_to_be_named_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = between("rabbitmq", folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("ONCEWARD_DEMO_BROKER_URL"), "{said}");
+    assert!(is_empty(folder.path()), "the run left something");
+}
+
+#[cfg(not(feature = "rabbitmq"))]
+#[test]
+fn a_broker_that_this_build_does_not_have_says_which_feature_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = between("rabbitmq", folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--features rabbitmq"), "{said}");
+    assert!(is_empty(folder.path()), "the run left something");
+}

@@ -199,10 +199,10 @@ impl<S: Store> Subscription<S> {
     pub(crate) fn local(
         mut self,
         types: impl IntoIterator<Item = String>,
-        handler: Arc<dyn LocalHandler<S>>,
+        handler: &Arc<dyn LocalHandler<S>>,
     ) -> Self {
         for message_type in types {
-            self = self.route(message_type, Handler::Local(Arc::clone(&handler)));
+            self = self.route(message_type, Handler::Local(Arc::clone(handler)));
         }
         self
     }

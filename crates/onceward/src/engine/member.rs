@@ -228,7 +228,7 @@ impl<S: Store> Fleet<S> {
     async fn incarnation(&mut self, lease: Lease) -> Ended {
         let reader = Arc::new(Reader::new(
             self.store.clone(),
-            self.options.doze_max_ms,
+            &self.options,
             &self.surroundings,
         ));
         let suspects = Arc::new(tokio::sync::Mutex::new(()));

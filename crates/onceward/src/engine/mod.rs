@@ -80,6 +80,8 @@ pub struct EngineOptions {
     pub lease_ms: u64,
     /// How often leases are renewed and lanes balanced.
     pub renew_ms: u64,
+    /// For how long after news the log is looked at every few milliseconds; then ever more rarely.
+    pub alert_for_ms: u64,
     /// Longest pause between looks at a quiet log.
     pub doze_max_ms: u64,
     /// How long things are kept. The engine tidies up once a minute; any number of engines may.
@@ -97,11 +99,13 @@ pub struct EngineOptions {
 }
 
 impl Default for EngineOptions {
-    /// 15 s leases renewed every 3 s, a quiet log looked at every 220 ms.
+    /// 15 s leases renewed every 3 s, a log looked at every 2 ms for a second after news and every
+    /// 220 ms when it is quiet.
     fn default() -> Self {
         Self {
             lease_ms: 15_000,
             renew_ms: 3_000,
+            alert_for_ms: 1_000,
             doze_max_ms: 220,
             retention: Some(Retention::default()),
             held_every_ms: Some(10_000),

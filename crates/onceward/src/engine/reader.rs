@@ -14,6 +14,7 @@ use onceward_core::{Position, Row};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::EngineOptions;
 use super::surroundings::Surroundings;
 
 /// Pages kept for those that follow.
@@ -22,6 +23,8 @@ const PAGES_KEPT: usize = 12;
 const BYTES_KEPT: usize = 8 << 20;
 /// Shortest pause between looks at a log without news.
 const DOZE_MIN_MS: u64 = 2;
+/// Pause between looks while there was news lately.
+const ALERT_MS: u64 = 2;
 /// After this long without news, a reader passes its progress on all the same.
 const REFRESH: Duration = Duration::from_secs(10);
 
@@ -103,17 +106,32 @@ pub(super) struct Reader<S> {
     store: S,
     chain: Mutex<Chain>,
     /// Held by whoever reads at the chain's end.
-    end: tokio::sync::Mutex<watch::Receiver<u64>>,
+    end: tokio::sync::Mutex<End>,
+    /// How long news lets the log be looked at without growing pauses.
+    alert_for: Duration,
     doze_max_ms: u64,
 }
 
+/// What whoever reads at the chain's end goes by.
+struct End {
+    /// Rung by appends of this process.
+    bell: watch::Receiver<u64>,
+    /// When there was news for the last time.
+    news: Option<Instant>,
+}
+
 impl<S: Store> Reader<S> {
-    pub(super) fn new(store: S, doze_max_ms: u64, surroundings: &Surroundings) -> Self {
+    pub(super) fn new(store: S, options: &EngineOptions, surroundings: &Surroundings) -> Self {
+        let end = End {
+            bell: surroundings.listen(),
+            news: None,
+        };
         Self {
             store,
             chain: Mutex::default(),
-            end: tokio::sync::Mutex::new(surroundings.listen()),
-            doze_max_ms: doze_max_ms.max(DOZE_MIN_MS),
+            end: tokio::sync::Mutex::new(end),
+            alert_for: Duration::from_millis(options.alert_for_ms),
+            doze_max_ms: options.doze_max_ms.max(DOZE_MIN_MS),
         }
     }
 
@@ -169,7 +187,7 @@ impl<S: Store> Reader<S> {
     }
 
     async fn read_end(&self, from: Position) -> Result<Arc<SharedPage>, StoreError> {
-        let mut bell = self.end.lock().await;
+        let mut end = self.end.lock().await;
         let started = Instant::now();
         let mut doze_ms = DOZE_MIN_MS;
         loop {
@@ -177,9 +195,12 @@ impl<S: Store> Reader<S> {
             if let Some(page) = self.chain().find(&from) {
                 return Ok(page);
             }
-            bell.mark_unchanged();
+            end.bell.mark_unchanged();
             let page = self.fetch(&from).await?;
             let is_news = !page.rows.is_empty() || !page.next.is_boundary();
+            if is_news {
+                end.news = Some(Instant::now());
+            }
             if is_news || (page.next != from && started.elapsed() >= REFRESH) {
                 let page = SharedPage::new(from.clone(), page);
                 let mut chain = self.chain();
@@ -188,10 +209,17 @@ impl<S: Store> Reader<S> {
                 }
                 return Ok(page);
             }
+            // Where something came lately, more is likely to come soon.
+            let is_alert = end.news.is_some_and(|at| at.elapsed() < self.alert_for);
+            let pause_ms = if is_alert { ALERT_MS } else { doze_ms };
             tokio::select! {
                 biased;
-                _ = bell.changed() => doze_ms = DOZE_MIN_MS,
-                () = self.store.doze(doze_ms) => doze_ms = (doze_ms * 3 / 2).min(self.doze_max_ms),
+                _ = end.bell.changed() => doze_ms = DOZE_MIN_MS,
+                () = self.store.doze(pause_ms) => {
+                    if !is_alert {
+                        doze_ms = (doze_ms * 3 / 2).min(self.doze_max_ms);
+                    }
+                }
             }
         }
     }

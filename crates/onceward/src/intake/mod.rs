@@ -44,6 +44,7 @@ use onceward_core::broker::Subscriber;
 use onceward_core::contract::Semantics;
 use onceward_core::store::Store;
 
+use crate::handler::LocalHandler;
 use crate::subscription::Subscription;
 
 pub(crate) use sort::{Sorted, sort};
@@ -125,9 +126,10 @@ impl Intake {
     /// The subscription for what is put aside, which knows the types that are wanted.
     pub(crate) fn subscription<S: Store>(&self, wanted: BTreeSet<String>) -> Subscription<S> {
         let types = sort::Aside::ALL.map(|aside| aside.type_of(&self.name));
+        let handler: Arc<dyn LocalHandler<S>> = Arc::new(aside::PutAside { wanted });
         Subscription::new(self.subscription_name(), Semantics::EffectOnce)
             .lanes(1)
-            .local(types, Arc::new(aside::PutAside { wanted }))
+            .local(types, &handler)
     }
 }
 

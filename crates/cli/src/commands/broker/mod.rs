@@ -52,7 +52,7 @@ pub async fn run(global: &Global, output: Output, command: &BrokerCommand) -> Re
     };
     let mut findings = Vec::new();
     if is_published_to {
-        findings = publisher.check(check.clone()).await;
+        findings = publisher.check(check).await;
     }
     publisher.close().await;
     if let Some(intake) = &broker.intake {

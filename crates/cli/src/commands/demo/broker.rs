@@ -34,12 +34,11 @@ struct NatsServer {
 }
 
 impl Broker {
-    /// Starts a server, or takes the one that the environment names, and makes on it what messages
-    /// go through.
+    /// Refuses what cannot be had, before anything is made.
     ///
     /// # Errors
-    /// When this build does not have it, the server is missing or cannot be used.
-    pub(super) async fn start(kind: BrokerKind, place: &Place) -> Result<Self, Error> {
+    /// When this build does not have it, or no server is named where one has to be.
+    pub(super) fn check(kind: BrokerKind) -> Result<(), Error> {
         if !kind.is_there() {
             let name = kind.as_str();
             let text = format!(
@@ -48,20 +47,28 @@ impl Broker {
             );
             return Err(Error::new(Code::Broker, text).with_exit(EXIT_USAGE));
         }
-        let named = std::env::var(BROKER_URL_VARIABLE).ok();
-        let (url, server) = match (named, kind) {
-            (Some(url), _) => (url, None),
-            (None, BrokerKind::Nats) => {
+        if kind == BrokerKind::RabbitMq && std::env::var_os(BROKER_URL_VARIABLE).is_none() {
+            let text = format!(
+                "name a RabbitMQ server in {BROKER_URL_VARIABLE}, as \
+                 amqp://guest:guest@127.0.0.1/%2f (Debian: apt-get install rabbitmq-server); \
+                 queues and an exchange of a new name are made there and left"
+            );
+            return Err(Error::new(Code::Broker, text).with_exit(EXIT_USAGE));
+        }
+        Ok(())
+    }
+
+    /// Starts a server, or takes the one that the environment names, and makes on it what messages
+    /// go through.
+    ///
+    /// # Errors
+    /// When the server is missing or cannot be used.
+    pub(super) async fn start(kind: BrokerKind, place: &Place) -> Result<Self, Error> {
+        let (url, server) = match std::env::var(BROKER_URL_VARIABLE) {
+            Ok(url) => (url, None),
+            Err(_) => {
                 let server = NatsServer::start(&place.folder).await?;
                 (format!("nats://127.0.0.1:{}", server.port), Some(server))
-            }
-            (None, BrokerKind::RabbitMq) => {
-                let text = format!(
-                    "name a RabbitMQ server in {BROKER_URL_VARIABLE}, as \
-                     amqp://guest:guest@127.0.0.1/%2f (Debian: apt-get install rabbitmq-server); \
-                     queues and an exchange of a new name are made there and left"
-                );
-                return Err(Error::new(Code::Broker, text).with_exit(EXIT_USAGE));
             }
         };
         let prefix = place.folder.file_name().unwrap_or_default();

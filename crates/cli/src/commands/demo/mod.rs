@@ -138,6 +138,9 @@ pub async fn run(global: &Global, output: Output, args: &DemoArgs) -> Result<(),
     if let Some(scenario) = args.scenario {
         return run_scenario(global, output, args, (scenario, seed)).await;
     }
+    if let Some(kind) = args.broker {
+        Broker::check(kind)?;
+    }
     let (inputs, refused) = match &args.input {
         Some(path) => input::from_file(path)?,
         None => (input::made_up(args.orders, seed), Vec::new()),
