@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use onceward_core::broker::{Act, Extend, Receive, Received, Settlement, Tag};
 use onceward_core::store::{
-    AcceptRequest, Accepted, BacklogQuery, Begin, End, Lease, Store, StoreError, StoreErrorKind,
-    Survey,
+    AcceptRequest, Accepted, BacklogQuery, Begin, End, Lease, Settle, Store, StoreError,
+    StoreErrorKind, Survey,
 };
-use onceward_core::{Envelope, Failure};
+use onceward_core::{Envelope, Failure, Identity};
 use tokio::sync::{Mutex, watch};
 
 use super::again::{Pause, again, warn};
@@ -402,7 +402,13 @@ impl<S: Store> Taking<S> {
             }
         }
         if !envelopes.is_empty() {
-            store.append(store.connection(tx), &envelopes).await?;
+            // As an effect's follow-ups: a process that freezes in it is ended as one that idles.
+            let own = self.source.intake.subscription_name();
+            let settle = Settle {
+                append: &envelopes,
+                ..Settle::nothing(&own, Identity::Message)
+            };
+            store.settle(tx, settle).await?;
         }
         Ok(found)
     }
