@@ -172,7 +172,11 @@ impl Between {
         Ok(())
     }
 
-    fn publisher(&self, name: &str) -> Result<Arc<dyn Publisher>, BetweenError> {
+    /// Publishes to the queue or stream of that name.
+    ///
+    /// # Errors
+    /// As for [`intake`](Self::intake).
+    pub fn publisher(&self, name: &str) -> Result<Arc<dyn Publisher>, BetweenError> {
         match self.kind {
             #[cfg(feature = "nats")]
             BrokerKind::Nats => {
@@ -196,7 +200,11 @@ impl Between {
         }
     }
 
-    fn subscriber(&self, name: &str) -> Result<Arc<dyn Subscriber>, BetweenError> {
+    /// Receives from the queue or stream of that name.
+    ///
+    /// # Errors
+    /// As for [`intake`](Self::intake).
+    pub fn subscriber(&self, name: &str) -> Result<Arc<dyn Subscriber>, BetweenError> {
         match self.kind {
             #[cfg(feature = "nats")]
             BrokerKind::Nats => {

@@ -88,6 +88,14 @@ impl Intakes {
         });
     }
 
+    /// A lane was just taken; the next survey says so too.
+    pub(super) fn took(&self, lease: &Lease, subscription: &str) {
+        self.mine.send_if_modified(|mine| {
+            mine.lease = Some(lease.clone());
+            mine.subscriptions.insert(subscription.to_owned())
+        });
+    }
+
     /// Without a lease there is nothing to take in.
     pub(super) fn let_go(&self) {
         self.mine.send_replace(Mine::default());

@@ -356,6 +356,9 @@ impl<S: Store> Fleet<S> {
                 let taken = self.while_renewing(lease, self.store.take(take)).await?;
                 failure_point!("after-take");
                 if !taken.is_empty() {
+                    if !acted.ruling.is_paused {
+                        self.intakes.took(lease, name);
+                    }
                     given.lanes.extend(taken.iter().map(|taken| taken.lane));
                     let _ = given.notes.send(Note::Taken(taken));
                 }

@@ -4,6 +4,7 @@
 //! Everything happens in a database (or a file) made for the bench and removed after it. Figures
 //! are ratios within one run: machines differ, and so does the same machine from hour to hour.
 
+mod broker;
 mod cases;
 mod drain;
 mod effects;
@@ -15,6 +16,7 @@ mod sqlite;
 mod work;
 
 use clap::{Args, Subcommand};
+use onceward_orders::between::BrokerKind;
 
 use crate::cli::Global;
 use crate::error::{Code, Error};
@@ -33,6 +35,10 @@ pub enum BenchCommand {
     Drain(DrainArgs),
     /// From the commit of a message to the start of its handler, with nothing else to do
     Latency(LatencyArgs),
+    /// Messages per second from the log to a broker, beside the adapter alone
+    Relay(RelayArgs),
+    /// Effects per second of messages from a broker, beside those from the log
+    Consume(ConsumeArgs),
     /// Resident memory while many messages wait and the handler is stuck
     Waiting(WaitingArgs),
     /// Processor time of an engine with nothing to do
@@ -100,6 +106,45 @@ pub struct LatencyArgs {
     pub silences: u32,
 }
 
+/// Options of `bench relay`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct RelayArgs {
+    /// Which broker; its server is started here or named in ONCEWARD_DEMO_BROKER_URL
+    #[arg(long, value_name = "BROKER")]
+    pub broker: BrokerKind,
+    /// Messages in each run
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub messages: u32,
+    /// Messages under way at once, at most
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub concurrency: u16,
+}
+
+/// Options of `bench consume`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ConsumeArgs {
+    /// Which broker; its server is started here or named in ONCEWARD_DEMO_BROKER_URL
+    #[arg(long, value_name = "BROKER")]
+    pub broker: BrokerKind,
+    /// Messages in each run
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub messages: u32,
+    /// Batches in work at once
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub concurrency: u16,
+    /// Messages that are taken in by one transaction
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 500,
+        conflicts_with = "sweep"
+    )]
+    pub prefetch: u32,
+    /// Compare several, and recommend one
+    #[arg(long)]
+    pub sweep: bool,
+}
+
 /// Options of `bench waiting`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct WaitingArgs {
@@ -156,6 +201,8 @@ async fn measure<G: ground::Ground>(
         BenchCommand::Held(args) => held::held(ground, output, *args).await,
         BenchCommand::Drain(args) => drain::drain(ground, output, *args).await,
         BenchCommand::Latency(args) => drain::latency(ground, output, *args).await,
+        BenchCommand::Relay(args) => broker::relay(ground, output, *args).await,
+        BenchCommand::Consume(args) => broker::consume(ground, output, *args).await,
         BenchCommand::Waiting(args) => idle::waiting(ground, output, *args).await,
         BenchCommand::Idle(args) => idle::idle(ground, output, *args).await,
         BenchCommand::Cases(args) => cases::cases(ground, output, *args).await,

@@ -1,5 +1,7 @@
 //! `onceward broker`: looking at brokers.
 
+pub(crate) mod server;
+
 use clap::{Args, Subcommand};
 use onceward_core::broker::{Check, Finding};
 use serde_json::json;

@@ -6,7 +6,6 @@
 //! | `parts` | the processes |
 //! | `input`, `clients`, `answers` | who orders, and what they were told |
 //! | `kills` | when which process dies |
-//! | `broker` | the broker between the services, where they are two |
 //! | `run` | all of it together |
 //! | `verdict`, `report` | what the records say |
 //! | `scenario` | one kind of trouble at a time |
@@ -21,13 +20,13 @@ use onceward_orders::shop::ShopBooks;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::Global;
+use crate::commands::broker::server::Broker;
 use crate::error::{Code, EXIT_PARTLY, Error};
 use crate::output::Output;
 use crate::store::{Opened, Target, with_store};
 use crate::store_url;
 
 mod answers;
-mod broker;
 mod clients;
 mod input;
 mod kills;
@@ -39,7 +38,6 @@ mod run;
 mod scenario;
 mod verdict;
 
-use broker::Broker;
 use place::Place;
 use run::{Apart, Ran, Task};
 use scenario::depot::{DepotArgs, run_depot};
@@ -240,7 +238,7 @@ async fn apart<S: ShopBooks>(
     task: Task,
     kind: BrokerKind,
 ) -> Result<(Ran, Records), Error> {
-    let broker = Broker::start(kind, place).await?;
+    let broker = Broker::start(kind, &place.folder).await?;
     place.divide().await?;
     let url = place.other_url.clone().unwrap_or_default();
     let target = Target {

@@ -17,7 +17,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::answers::{Answers, read_answers};
-use super::broker::Broker;
 use super::clients::{Clients, Tally};
 use super::input::{Input, Refused};
 use super::kills::{self, Kill};
@@ -25,6 +24,7 @@ use super::parts::{Kind, Part, Surroundings};
 use super::place::Place;
 use super::progress::Progress;
 use super::verdict::{Booked, Records};
+use crate::commands::broker::server::Broker;
 use crate::error::{Code, Error};
 use crate::output::Output;
 use crate::store::Opened;

@@ -1,4 +1,4 @@
-//! The broker between the two services: a server of the demo's own, or one that was named.
+//! A broker to show or measure something with: a server of this program's own, or one that is named.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,7 +11,6 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use super::place::Place;
 use crate::error::{Code, EXIT_USAGE, Error};
 
 /// How long a server may take to answer.
@@ -20,13 +19,13 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A broker, and how to reach it.
-pub(super) struct Broker {
-    /// What the services are told.
-    pub(super) between: Between,
+pub(crate) struct Broker {
+    /// How it is reached, and under which names.
+    pub(crate) between: Between,
     server: Option<NatsServer>,
 }
 
-/// A server in the folder of the run, which ends with it.
+/// A server in a folder, which ends with its owner.
 struct NatsServer {
     folder: PathBuf,
     port: u16,
@@ -38,7 +37,7 @@ impl Broker {
     ///
     /// # Errors
     /// When this build does not have it, or no server is named where one has to be.
-    pub(super) fn check(kind: BrokerKind) -> Result<(), Error> {
+    pub(crate) fn check(kind: BrokerKind) -> Result<(), Error> {
         if !kind.is_there() {
             let name = kind.as_str();
             let text = format!(
@@ -63,40 +62,48 @@ impl Broker {
     ///
     /// # Errors
     /// When the server is missing or cannot be used.
-    pub(super) async fn start(kind: BrokerKind, place: &Place) -> Result<Self, Error> {
+    pub(crate) async fn start(kind: BrokerKind, folder: &Path) -> Result<Self, Error> {
         let (url, server) = match std::env::var(BROKER_URL_VARIABLE) {
             Ok(url) => (url, None),
             Err(_) => {
-                let server = NatsServer::start(&place.folder).await?;
+                let server = NatsServer::start(folder).await?;
                 (format!("nats://127.0.0.1:{}", server.port), Some(server))
             }
         };
-        let prefix = place.folder.file_name().unwrap_or_default();
+        let prefix = folder.file_name().unwrap_or_default();
         let prefix = prefix.to_string_lossy().into_owned();
         let between = Between { kind, url, prefix };
-        let prepared = between.prepare().await;
-        let text = format!("the {} server cannot be used", kind.as_str());
-        prepared.map_err(|e| Error::new(Code::Broker, text).with_source(e))?;
+        prepare(&between).await?;
         Ok(Self { between, server })
     }
 
-    /// Kills the server and starts it again with what it had stored; false where it is not the
-    /// demo's own.
-    pub(super) async fn kill(&mut self) -> Result<bool, Error> {
+    /// Kills the server and starts it again with what it had stored; false where it is
+    /// nobody's to kill.
+    pub(crate) async fn kill(&mut self) -> Result<bool, Error> {
         let Some(server) = &mut self.server else {
             return Ok(false);
         };
         let killed = server.child.kill().await;
-        killed.map_err(|e| Error::new(Code::Demo, "could not kill the broker").with_source(e))?;
+        killed.map_err(|e| Error::new(Code::Broker, "could not kill the broker").with_source(e))?;
         server.child = run(&server.folder, server.port).await?;
         Ok(true)
     }
 }
 
+/// Makes what messages go through under the names of `between`.
+///
+/// # Errors
+/// When the server cannot be used.
+pub(crate) async fn prepare(between: &Between) -> Result<(), Error> {
+    let text = format!("the {} server cannot be used", between.kind.as_str());
+    let prepared = between.prepare().await;
+    prepared.map_err(|e| Error::new(Code::Broker, text).with_source(e))
+}
+
 impl NatsServer {
     async fn start(folder: &Path) -> Result<Self, Error> {
         let text = "no free port for the broker";
-        let port = free_port().map_err(|e| Error::new(Code::Demo, text).with_source(e))?;
+        let port = free_port().map_err(|e| Error::new(Code::Broker, text).with_source(e))?;
         let child = run(folder, port).await?;
         let folder = folder.to_owned();
         Ok(Self {
@@ -114,7 +121,7 @@ fn free_port() -> std::io::Result<u16> {
 
 /// Runs a server until its port answers.
 async fn run(folder: &Path, port: u16) -> Result<Child, Error> {
-    let failed = |text: &str, error| Error::new(Code::Demo, text).with_source(error);
+    let failed = |text: &str, error| Error::new(Code::Broker, text).with_source(error);
     let file = folder.join("broker.conf");
     let settings = format!(
         "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n",
