@@ -55,11 +55,8 @@ impl Pause {
     /// An operator's pause ends it, where it would have ended by itself, or ended later by a clock that
     /// was set back.
     fn cut(&mut self, by: &Self) {
-        let is_left = match self.still.is_some() {
-            true => by.leaves_still,
-            false => by.leaves_paused,
-        };
-        if !is_left {
+        let is_still = self.still.is_some();
+        if !(is_still && by.leaves_still || !is_still && by.leaves_paused) {
             self.to = self.to.map(|to| to.min(by.from.max(self.from)));
         }
     }
