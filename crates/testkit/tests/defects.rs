@@ -42,6 +42,7 @@ const fn case_against(defect: Defect) -> &'static str {
         Defect::BacklogLooksYoung => "status::the_backlog_counts_deferred_and_quarantined",
         Defect::StillCounts => "still::no_age_counts_while_something_stands_still",
         Defect::StillUncut => "still::an_operators_pause_takes_the_place_of_what_stands_still",
+        Defect::PausesOverlap => "still::time_that_comes_twice_is_paused_once",
         Defect::FutureIsLate => "still::what_is_due_later_is_not_late",
         Defect::CampaignsShare => "replay::two_campaigns_never_have_one_message",
         Defect::RerunsUndeclared => "replay_log::a_rerun_needs_a_repeatable_subscription",

@@ -47,6 +47,17 @@ fn the_same_seed_is_the_same_run() {
     assert_ne!(run(&Setup::of(1)).hash, run(&Setup::of(2)).hash);
 }
 
+#[test]
+fn an_engine_that_refuses_to_start_is_named() {
+    let setup = Setup {
+        lanes: 0,
+        ..Setup::of(1)
+    };
+    let violation = run(&setup).violation.expect("nothing runs without lanes");
+    assert_eq!(violation.checker, "start");
+    assert!(violation.message.contains("lanes"), "{violation}");
+}
+
 /// The states that do not depend on when a process died.
 fn comparable(ends: Vec<EndState>) -> BTreeSet<EndState> {
     ends.into_iter().collect()
@@ -93,6 +104,7 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::ForgetsDeferrals => &["liveness", "key-order"],
         Defect::CountsTwice | Defect::RedeliveryCountLost => &["budget"],
         Defect::RerunsOutsideLedger | Defect::HalfApplies => &["one-effect"],
+        Defect::KeepsAppended => &["follow-ups"],
         Defect::HandsOverEarly => &["fence"],
         Defect::ClaimsByOwnClock => &["lease"],
         Defect::ForgetsVersions => &["versions"],
@@ -101,9 +113,13 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::MergesIntoItself | Defect::ShedsEarly => &["dropped"],
         Defect::ForgetsMerged => &["dropped", "liveness"],
         Defect::Store(memory::Defect::NoFence) => &["fence"],
-        Defect::Store(memory::Defect::LedgerWithoutSubscription) => {
-            &["final-state", "liveness", "position", "key-order"]
-        }
+        Defect::Store(memory::Defect::LedgerWithoutSubscription) => &[
+            "one-effect",
+            "final-state",
+            "liveness",
+            "position",
+            "key-order",
+        ],
         Defect::Store(memory::Defect::CursorOnSequence) => &["position"],
         Defect::Store(memory::Defect::OrderByTransaction) => &["key-order"],
         Defect::Store(memory::Defect::FirstTimeForgotten) => &["age"],
@@ -117,7 +133,11 @@ fn checkers_of(defect: Defect) -> &'static [&'static str] {
         Defect::Store(memory::Defect::RevisionStands) => &["liveness"],
         Defect::Store(memory::Defect::ReleasedWithOldBudget) => &["budget"],
         Defect::Store(memory::Defect::PausesCount | memory::Defect::BacklogLooksYoung) => &["age"],
-        Defect::Store(memory::Defect::StillCounts | memory::Defect::StillUncut) => &["age"],
+        Defect::Store(
+            memory::Defect::StillCounts
+            | memory::Defect::StillUncut
+            | memory::Defect::PausesOverlap,
+        ) => &["age"],
         Defect::Store(memory::Defect::PausesForgotten) => &["dropped"],
         Defect::AgeUnlimited | Defect::AgeCutShort => &["budget"],
         Defect::OutageCounts => &["outage"],
@@ -144,7 +164,12 @@ fn is_noticed(defect: Defect, coalesce: bool) -> Result<(), String> {
             setup.faults = vec![Fault::Handler, Fault::Age, Fault::Crash, Fault::Operate];
         }
         if let Defect::Store(memory::Defect::StillCounts | memory::Defect::StillUncut) = defect {
-            setup.faults = vec![Fault::Outage, Fault::Crash, Fault::Operate];
+            setup.faults = vec![Fault::Outage, Fault::Operate];
+            setup.roles = vec![Role::Mail];
+        }
+        if defect == Defect::Store(memory::Defect::PausesOverlap) {
+            setup.faults = vec![Fault::Clock, Fault::Operate, Fault::Handler];
+            setup.roles = vec![Role::Mail];
         }
         if defect == Defect::OutageCounts {
             setup.faults = vec![Fault::Outage, Fault::Crash, Fault::Lost];
@@ -199,6 +224,7 @@ fn defects_of_the_commit_are_noticed() {
         Defect::AcknowledgesEarly,
         Defect::RerunsOutsideLedger,
         Defect::HalfApplies,
+        Defect::KeepsAppended,
         Defect::Store(memory::Defect::DropCommits),
         Defect::Store(memory::Defect::LedgerWithoutSubscription),
     ]);
@@ -401,14 +427,16 @@ fn defects_of_what_stands_still_are_noticed() {
     notices(&[
         Defect::Store(memory::Defect::StillCounts),
         Defect::Store(memory::Defect::StillUncut),
+        Defect::Store(memory::Defect::PausesOverlap),
     ]);
 }
 
-/// A seed before there were classes and small windows.
+/// A seed before there were classes and small windows, and handlers that append before they fail.
 fn as_it_was(seed: u64) -> Setup {
     Setup {
         classes: false,
         is_tight: false,
+        is_early: false,
         ..Setup::of(seed)
     }
 }
@@ -447,4 +475,29 @@ fn seeds_that_found_something_pass() {
     pass_setups([119, 1047].into_iter().map(as_it_was), false);
     // A commit without an answer, of a message and of a case that came after it in its key.
     pass_setups([without_campaigns(2304)].into_iter(), true);
+}
+
+/// A gap was given up while what it waited for was queued behind it.
+#[test]
+fn a_gap_that_is_about_to_be_closed_is_not_given_up() {
+    let mut setup = Setup::of(1840).varied(Variant::VersionsEnd);
+    use Fault::{Absence, Clock, Crash, Handler, Pause, Producer};
+    setup.faults = vec![Crash, Pause, Clock, Handler, Producer, Absence];
+    pass_setups([setup].into_iter(), true);
+}
+
+/// An operator paused a subscription for a second time, by a clock that was set back before the end of
+/// the first.
+#[test]
+fn time_that_was_paused_twice_counts_once() {
+    let mut setup = Setup::of(1307)
+        .without("early")
+        .expect("it can be left out");
+    let later = [Fault::Replay, Fault::Outage, Fault::Age];
+    setup.faults.retain(|fault| !later.contains(fault));
+    pass_setups([setup.clone()].into_iter(), false);
+    setup.coalesce = false;
+    setup.defect = Some(Defect::Store(memory::Defect::PausesOverlap));
+    let violation = run(&setup).violation.expect("it counts twice");
+    assert_eq!(violation.checker, "age");
 }

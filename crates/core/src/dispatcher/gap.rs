@@ -139,10 +139,18 @@ impl Key {
 }
 
 impl Dispatcher {
-    /// Whether this message waits for a version of which nothing is stored.
-    pub(super) fn is_alone(&self, tracked: &Tracked) -> bool {
+    /// Whether this message waits for a version of which nothing is stored, nor queued behind it; the
+    /// others that were taken from its key are out of the queue already.
+    pub(super) fn is_alone(&self, tracked: &Tracked, taken: &[u64]) -> bool {
         let key = self.keys.get(&tracked.key);
-        key.is_some_and(|key| key.gap.is_alone(&tracked.row))
+        let key = key.filter(|key| key.gap.is_alone(&tracked.row));
+        key.is_some_and(|key| {
+            let mut others = taken.iter().chain(&key.queue);
+            !others.any(|other| {
+                let other = self.tracked.get(other);
+                other.is_some_and(|o| is_earlier(&o.row.envelope, &tracked.row.envelope))
+            })
+        })
     }
 
     /// Whether all that is queued behind a key may pass what is stored of it.

@@ -270,6 +270,36 @@ fn end(desk: &mut Desk, seq: u64, fate: impl Fn(&Work) -> Fate) -> bool {
     work.is_alone
 }
 
+/// What a message waits for comes from the log while the message itself waits for its turn.
+#[test]
+fn a_message_is_not_alone_where_what_it_waits_for_is_queued_behind_it() {
+    let mut desk = Desk::new(&contract(), 1, Vec::new());
+    let later = deferred(1, "a", Some(5), DeferralKind::Gap);
+    let waits = |work: &Work| {
+        Fate::Deferred(Deferral {
+            kind: DeferralKind::Gap,
+            ..retry(work, 1_000)
+        })
+    };
+    read(&mut desk, later.row.clone());
+    end(&mut desk, 1, waits);
+    answer_load(&mut desk, &[]);
+    for (seq, key) in [(2, "x"), (3, "y")] {
+        let mut other = deferred(seq, key, None, DeferralKind::Held).row;
+        other.envelope.partition_key = Some(key.into());
+        read(&mut desk, other);
+    }
+    desk.now_ms = 1_000;
+    desk.handle(Event::Tick);
+    answer_load(&mut desk, &[(&later, 0)]);
+    assert!(desk.batch_with("k").is_none(), "there is no room for it");
+    read(&mut desk, deferred(4, "a", Some(4), DeferralKind::Held).row);
+    let other = desk.batch_with("x").expect("it runs");
+    desk.end(&other, vec![Fate::Finished]);
+    assert!(!end(&mut desk, 1, waits), "it passes for alone");
+    end(&mut desk, 4, |_| Fate::Finished);
+}
+
 /// What a message lacks was there with a time of its own: nobody has looked since whether there is
 /// more.
 #[test]

@@ -34,7 +34,8 @@ pub struct Work {
     pub is_conflict: bool,
     /// Which run of it this is in the ledger: 0 but for a deliberate rerun.
     pub generation: u32,
-    /// It waits for an earlier version, was tried before, and nothing that it waits for is stored.
+    /// It waits for an earlier version, was tried before, and nothing that it waits for is stored, or
+    /// queued behind it.
     pub is_alone: bool,
     /// The last failure, if any.
     pub failure: Option<FailureRecord>,

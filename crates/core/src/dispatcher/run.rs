@@ -97,14 +97,16 @@ impl Dispatcher {
             }
             self.turns.gives(start, key.tenant.as_ref(), taken as u32);
             self.busy(lane, tokens.len() as i64);
-            works.extend(tokens.into_iter().filter_map(|token| self.start(token)));
+            let started = tokens.iter().map(|token| self.start(*token, &tokens));
+            works.extend(started.flatten());
         }
         (works, most - room)
     }
 
-    fn start(&mut self, token: u64) -> Option<Work> {
+    /// Starts one of those that were taken from its key.
+    fn start(&mut self, token: u64, taken: &[u64]) -> Option<Work> {
         let last_look = self.last_look;
-        let is_alone = self.is_alone(self.tracked.get(&token)?);
+        let is_alone = self.is_alone(self.tracked.get(&token)?, taken);
         let tracked = self.tracked.get_mut(&token)?;
         tracked.phase = Phase::Running;
         tracked.started_at_look = last_look;

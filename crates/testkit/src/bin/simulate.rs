@@ -31,7 +31,8 @@ Changes to what a seed stands for:
   --subscriptions A,B  only these: ship, stats, carrier, mail, notice, pay, track
   --faults A,B         only these, or none: crash, linger, pause, lost, refuse, hang, clock, churn,
                        handler, kill, retention, producer, absence, age, operate, replay, outage
-  --without A,B        without tenants, classes, small windows: tenants, classes, tight
+  --without A,B        without tenants, classes, small windows, messages that are appended by
+                       handlers before they fail: tenants, classes, tight, early
   --defect NAME        with something wrong on purpose
 
 What it is for, beside nothing in particular (plain):

@@ -65,6 +65,8 @@ pub enum Defect {
     StillCounts,
     /// An operator's pause does not end one that would have ended by itself: both count.
     StillUncut,
+    /// An operator's pause does not end one that ended later by a clock that was set back: both count.
+    PausesOverlap,
     /// A retry that is due later counts as late.
     FutureIsLate,
     /// A deferral that is gone is not noticed.
@@ -105,7 +107,7 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::NoFence,
         Self::LedgerWithoutSubscription,
         Self::CountsAsAsked,
@@ -136,6 +138,7 @@ impl Defect {
         Self::BacklogLooksYoung,
         Self::StillCounts,
         Self::StillUncut,
+        Self::PausesOverlap,
         Self::FutureIsLate,
         Self::GoneUnseen,
         Self::CampaignsShare,

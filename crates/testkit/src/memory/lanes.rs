@@ -192,6 +192,7 @@ impl MemoryStore {
             to: Some(later(request.still_for_ms)),
             counts: self.shared.has(Defect::StillCounts),
             leaves_still: false,
+            leaves_paused: false,
             still: Some((still.because, still.until_ms.map(later))),
         };
         let Some(pause) = state.tables.stand_still(said, now) else {

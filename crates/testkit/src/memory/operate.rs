@@ -84,6 +84,7 @@ impl Operate for MemoryStore {
                 counts: self.shared.has(Defect::PausesCount),
                 still: None,
                 leaves_still: self.shared.has(Defect::StillUncut),
+                leaves_paused: self.shared.has(Defect::PausesOverlap),
             }),
             Write::Audit(AuditEntry {
                 before: paused(before),

@@ -47,13 +47,17 @@ pub(super) struct Pause {
     pub(super) still: Option<(StillBecause, Option<Timestamp>)>,
     /// It does not end one that would have ended by itself; only with a defect.
     pub(super) leaves_still: bool,
+    /// It does not end an operator's that ended later; only with a defect.
+    pub(super) leaves_paused: bool,
 }
 
 impl Pause {
-    /// An operator's pause ends it, where it would have ended by itself.
-    fn cut(&mut self, at: Timestamp) {
-        if self.still.is_some() {
-            self.to = self.to.map(|to| to.min(at.max(self.from)));
+    /// An operator's pause ends it, where it would have ended by itself, or ended later by a clock that
+    /// was set back.
+    fn cut(&mut self, by: &Self) {
+        let is_still = self.still.is_some();
+        if !(is_still && by.leaves_still || !is_still && by.leaves_paused) {
+            self.to = self.to.map(|to| to.min(by.from.max(self.from)));
         }
     }
 
@@ -530,9 +534,7 @@ impl Tables {
             None => {
                 let is_its = |p: &&mut Pause| p.subscription == pause.subscription;
                 for other in self.pauses.iter_mut().filter(is_its) {
-                    if !pause.leaves_still {
-                        other.cut(pause.from);
-                    }
+                    other.cut(&pause);
                 }
                 self.pauses.push(pause);
             }

@@ -8,10 +8,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use onceward_core::store::*;
-use onceward_core::{Ending, LedgerEntry, LedgerKey, Position, Timestamp};
+use onceward_core::{Ending, Envelope, LedgerEntry, LedgerKey, Position, Timestamp};
 
+use super::process::Process;
 use super::store::{SimStore, SimTx, commit_unknown};
-use super::world::lock;
+use super::world::{World, lock};
 use crate::memory::{self, MemoryStore};
 
 /// One thing that is wrong in a run.
@@ -30,6 +31,8 @@ pub enum Defect {
     RerunsOutsideLedger,
     /// What a rolled back batch did before the error stays.
     HalfApplies,
+    /// What a failed handler appended goes out with what its process commits next.
+    KeepsAppended,
     /// How often a message was tried is lost when it is loaded again.
     RedeliveryCountLost,
     /// A lane is handed over while its owner still works on it.
@@ -73,6 +76,7 @@ impl Defect {
             Self::CountsTwice,
             Self::RerunsOutsideLedger,
             Self::HalfApplies,
+            Self::KeepsAppended,
             Self::RedeliveryCountLost,
             Self::HandsOverEarly,
             Self::ClaimsByOwnClock,
@@ -122,6 +126,18 @@ pub(super) struct Remembered {
     lost: Vec<LedgerKey>,
     /// Ledger rows that are being committed.
     committing: Vec<LedgerKey>,
+    /// What failed handlers appended, by process.
+    kept: Vec<(String, Envelope)>,
+}
+
+impl World {
+    /// A handler that is going to fail appends something.
+    pub(super) fn keep(&self, process: &Process, envelope: &Envelope) {
+        if self.setup.defect == Some(Defect::KeepsAppended) {
+            let kept = (process.name.clone(), envelope.clone());
+            lock(&self.remembered).kept.push(kept);
+        }
+    }
 }
 
 impl SimStore {
@@ -235,6 +251,13 @@ impl SimStore {
                 ledger_rows: settled.ledger_rows + left_out,
             });
         }
+        let mut append = request.append.to_vec();
+        if self.is(Defect::KeepsAppended) {
+            let mut remembered = lock(&self.process.world.remembered);
+            let own = |kept: &mut (String, Envelope)| kept.0 == self.process.name;
+            let kept = remembered.kept.extract_if(.., own);
+            append.extend(kept.map(|(_, envelope)| envelope));
+        }
         let is_merged = |entry: &LedgerEntry| entry.ending == Ending::Merged;
         let mut ledger = request.ledger.to_vec();
         if self.is(Defect::MergesUnrecorded) {
@@ -249,6 +272,7 @@ impl SimStore {
         let left_out = (request.ledger.len() - ledger.len()) as u64;
         let request = Settle {
             ledger: &ledger,
+            append: &append,
             ..request
         };
         let settled = self.inner.settle(tx.memory(), request).await?;

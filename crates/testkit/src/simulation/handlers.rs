@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::{
-    Call, Class, Context, Deliver, Delivery, Failure, Identity, Merge, Priority, Probe,
-    RetryPolicy, Semantics, Start, Subscription,
+    Call, Class, Context, Deliver, Delivery, Envelope, Failure, Identity, Merge, Message as _,
+    Priority, Probe, RetryPolicy, Semantics, Start, Subscription,
 };
 use onceward_core::contract::SubscriptionContract;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use super::defect::Defect;
 use super::fault::Fault;
 use super::history::{Event, Outcome};
 use super::messages::{
-    Body, Idled, Numbered, Pay, Placed, Rushed, Shipped, WINDOW_BYTES, body_of, envelope,
+    Body, Idled, Numbered, Pay, Placed, Rushed, SHIPPED, Shipped, WINDOW_BYTES, body_of, envelope,
 };
 use super::process::Process;
 use super::setup::{Role, Setup};
@@ -212,8 +212,17 @@ async fn effect<const ROLE: usize, M: Numbered>(
         run,
     });
     write_effect(cx, role, run, seq)?;
+    let follows = role == Role::Ship && conduct.follows;
+    let failing = fails(conduct, attempt, before);
+    if follows && world.setup.is_early {
+        let envelope = follow_up(cx, &world.setup, number);
+        if failing.is_some_and(|trouble| trouble != Trouble::Rejected) {
+            world.keep(&process, &envelope);
+        }
+        cx.append_envelope(envelope);
+    }
     process.step(conduct.work_ms).await;
-    match fails(conduct, attempt, before) {
+    match failing {
         Some(Trouble::Refused) => {
             let key = format!("{}-{seq}", role.name());
             let connection = cx.tx().memory();
@@ -226,16 +235,22 @@ async fn effect<const ROLE: usize, M: Numbered>(
         }
         None => {}
     }
-    if role == Role::Ship && conduct.follows {
-        let body = Body {
-            number: number + 1_000_000,
-            copy: 1_000_000 + seq,
-            key: cx.message().envelope.key().to_owned(),
-        };
-        let id = format!("shipped-{seq}");
-        cx.append_envelope(envelope(&world.setup, "order.shipped", id, &body));
+    if follows && !world.setup.is_early {
+        let envelope = follow_up(cx, &world.setup, number);
+        cx.append_envelope(envelope);
     }
     Ok(run)
+}
+
+/// What follows the message at hand.
+fn follow_up(cx: &Context<SimStore>, setup: &Setup, number: u64) -> Envelope {
+    let seq = cx.message().seq;
+    let body = Body {
+        number: number + 1_000_000,
+        copy: 1_000_000 + seq,
+        key: cx.message().envelope.key().to_owned(),
+    };
+    envelope(setup, Shipped::TYPE, format!("{SHIPPED}{seq}"), &body)
 }
 
 /// A business row of its own for each run: two that stay are two effects.

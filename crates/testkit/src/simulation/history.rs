@@ -28,6 +28,8 @@ pub enum Outcome {
 pub enum Event {
     /// A process started.
     Started,
+    /// Its engine refused to start, for good.
+    NotStarted(String),
     /// It died.
     Died(&'static str),
     /// It stands still.

@@ -445,8 +445,13 @@ async fn serve(store: SimStore, process: Arc<Process>) {
         }
         match engine.start().await {
             Ok(running) => break running,
-            Err(onceward::StartError::Store(_)) => process.step(200).await,
-            Err(error) => panic!("the engine does not start: {error}"),
+            Err(onceward::StartError::Store(error)) if error.kind().is_passing() => {
+                process.step(200).await;
+            }
+            Err(error) => {
+                process.say(Event::NotStarted(error.to_string()));
+                return;
+            }
         }
     };
     process.until_told_to_stop().await;

@@ -54,6 +54,9 @@ message!(Idled, "order.idled", "idle");
 message!(Pay, "order.pay", "order");
 message!(Shipped, "order.shipped", "order");
 
+/// Ids of follow-ups begin so; the sequence of the message that they follow comes after.
+pub(super) const SHIPPED: &str = "shipped-";
+
 /// The type of what is sent about a key: where there are classes a key has one, like its tenant.
 pub(super) fn type_of(setup: &Setup, key: u32) -> &'static str {
     match key % 3 {

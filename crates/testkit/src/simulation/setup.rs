@@ -144,6 +144,8 @@ pub struct Setup {
     pub classes: bool,
     /// Whether there is room for a few messages only in each process, by their size.
     pub is_tight: bool,
+    /// Whether handlers append what follows before they fail, or after they did not.
+    pub is_early: bool,
     /// Faults happen until then.
     pub calm_at_ms: u64,
     /// Messages are appended until then.
@@ -197,6 +199,7 @@ impl Setup {
         let mut tenants = Rng::with_seed(seed ^ 0x7e4a_4175);
         let mut classes = Rng::with_seed(seed ^ 0xc1a5_5e50);
         let mut tight = Rng::with_seed(seed ^ 0x7161_4700);
+        let mut early = Rng::with_seed(seed ^ 0xea41_1e00);
         Self {
             seed,
             variant: Variant::Plain,
@@ -235,13 +238,15 @@ impl Setup {
             tenants: (tenants.u32(..8) < 3).then(|| tenants.u8(1..6)),
             classes: classes.u32(..8) < 3,
             is_tight: tight.u32(..8) < 2,
+            is_early: early.bool(),
             calm_at_ms,
             producing_ms: calm_at_ms * rng.u64(50..95) / 100,
             rate: rng.u32(5..80),
         }
     }
 
-    /// The same without something that is drawn with a seed: `classes`, `tenants`, `tight`.
+    /// The same without something that is drawn with a seed: `classes`, `tenants`, `tight`,
+    /// `early`.
     ///
     /// # Errors
     /// When nothing is called so.
@@ -250,7 +255,12 @@ impl Setup {
             "classes" => self.classes = false,
             "tenants" => self.tenants = None,
             "tight" => self.is_tight = false,
-            _ => return Err(format!("classes, tenants or tight, and not {word:?}")),
+            "early" => self.is_early = false,
+            _ => {
+                return Err(format!(
+                    "classes, tenants, tight or early, and not {word:?}"
+                ));
+            }
         }
         Ok(self)
     }
@@ -382,6 +392,7 @@ impl fmt::Display for Setup {
             (usual.classes && !self.classes, "classes"),
             (usual.tenants.is_some() && self.tenants.is_none(), "tenants"),
             (usual.is_tight && !self.is_tight, "tight"),
+            (usual.is_early && !self.is_early, "early"),
         ]
         .into_iter()
         .filter_map(|(is_without, word)| is_without.then_some(word))

@@ -67,7 +67,7 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
             ..setup.clone()
         });
     }
-    for word in ["classes", "tenants", "tight"] {
+    for word in ["classes", "tenants", "tight", "early"] {
         let candidate = setup.clone().without(word);
         found.extend(
             candidate

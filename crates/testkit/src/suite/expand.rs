@@ -163,6 +163,7 @@ macro_rules! store_suite_cases {
             still {
                 no_age_counts_while_something_stands_still
                 an_operators_pause_takes_the_place_of_what_stands_still
+                time_that_comes_twice_is_paused_once
                 the_backlog_says_what_stands_still
                 old_standstills_are_forgotten
                 what_is_due_later_is_not_late

@@ -152,6 +152,37 @@ pub async fn an_operators_pause_takes_the_place_of_what_stands_still<F: Fixture>
     Ok(())
 }
 
+/// By a clock that was set back a pause begins before the last one ended.
+pub async fn time_that_comes_twice_is_paused_once<F: Fixture>(fixture: &F) -> CaseResult {
+    let store = fixture.store();
+    register(store, SUB).await?;
+    let rows = append_rows(store, &messages(1, 1)).await?;
+    defer(store, &[deferral(&rows[0], DeferralKind::Retry, Some(0))]).await?;
+    let pause = |is_paused| SetPause {
+        subscription: SUB,
+        is_paused,
+        by: BY,
+    };
+    fixture.advance_ms(HOUR_MS);
+    store.set_pause(pause(true)).await?;
+    fixture.advance_ms(4 * HOUR_MS);
+    store.set_pause(pause(false)).await?;
+    fixture.set_back_ms(2 * HOUR_MS);
+    store.set_pause(pause(true)).await?;
+    fixture.advance_ms(5 * HOUR_MS);
+    store.set_pause(pause(false)).await?;
+    fixture.advance_ms(HOUR_MS);
+    // Nine hours after it was deferred, of which seven were paused.
+    about(age(store, &rows[0]).await?, 2);
+    // One that ends before the earlier one did leaves the rest of its time to count.
+    fixture.set_back_ms(2 * HOUR_MS);
+    store.set_pause(pause(true)).await?;
+    store.set_pause(pause(false)).await?;
+    fixture.advance_ms(2 * HOUR_MS);
+    about(age(store, &rows[0]).await?, 3);
+    Ok(())
+}
+
 /// Why, since when, and until when where that is known.
 pub async fn the_backlog_says_what_stands_still<F: Fixture>(fixture: &F) -> CaseResult {
     let store = fixture.store();

@@ -243,7 +243,7 @@ impl System {
         let next = self.points.pop().unwrap_or(POINTS[0]);
         let point = self.only_point.clone().unwrap_or_else(|| next.to_owned());
         let is_rare = [
-            "upkeep", "join", "leave", "take", "release", "probe", "position",
+            "upkeep", "join", "leave", "take", "release", "probe", "position", "merge",
         ];
         let hits = if is_rare.iter().any(|rare| point.contains(rare)) {
             2

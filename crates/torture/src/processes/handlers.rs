@@ -18,7 +18,7 @@ pub(super) struct Work<S> {
     pub(super) broken: Option<Broken>,
 }
 
-/// Fails as the mood says, before anything is done.
+/// Fails as the mood says.
 #[allow(clippy::panic)]
 fn fail(mood: Mood, attempt: u32) -> Result<(), Failure> {
     match mood {
@@ -29,6 +29,38 @@ fn fail(mood: Mood, attempt: u32) -> Result<(), Failure> {
         Mood::Operator => Err(Failure::operator("person", "somebody has to look")),
         Mood::Killer => std::process::abort(),
         _ => Ok(()),
+    }
+}
+
+/// When a handler fails: before it does anything, or when all is done, which goes with it.
+struct Fails {
+    mood: Mood,
+    attempt: u32,
+    is_late: bool,
+}
+
+impl Fails {
+    fn at_some_time(mood: Mood, attempt: u32) -> Self {
+        let is_late = fastrand::bool();
+        Self {
+            mood,
+            attempt,
+            is_late,
+        }
+    }
+
+    fn before_all(&self) -> Result<(), Failure> {
+        if self.is_late {
+            return Ok(());
+        }
+        fail(self.mood, self.attempt)
+    }
+
+    fn after_all(&self) -> Result<(), Failure> {
+        if !self.is_late {
+            return Ok(());
+        }
+        fail(self.mood, self.attempt)
     }
 }
 
@@ -86,7 +118,8 @@ async fn effect<S: Books>(
     store: &S,
     broken: Option<Broken>,
 ) -> Result<(), Failure> {
-    fail(order.mood, cx.attempt())?;
+    let fails = Fails::at_some_time(order.mood, cx.attempt());
+    fails.before_all()?;
     dawdle().await;
     let id = cx.message().envelope.id.clone();
     let outcome = outcome_of(order.mood);
@@ -116,6 +149,7 @@ async fn effect<S: Books>(
     );
     envelope.schema_version = Some(1);
     cx.append_envelope(envelope);
+    fails.after_all()?;
     if order.mood == Mood::Rejected {
         return Err(rejected());
     }
@@ -144,10 +178,12 @@ async fn plain<S: Books>(
     order: Ordered,
     subscription: &str,
 ) -> Result<(), Failure> {
-    fail(order.mood, cx.attempt())?;
+    let fails = Fails::at_some_time(order.mood, cx.attempt());
+    fails.before_all()?;
     dawdle().await;
     let id = cx.message().envelope.id.clone();
     write(cx, subscription, &id, outcome_of(order.mood)).await?;
+    fails.after_all()?;
     if order.mood == Mood::Rejected {
         return Err(rejected());
     }

@@ -18,12 +18,15 @@ use crate::trouble::{Trouble, while_doing};
 const ROUGH_KEYS: u32 = 12;
 const CALM_KEYS: u32 = 28;
 
-/// One order, and a second message of the same operation where wanted.
+/// Orders of one key.
 pub(super) struct Draft {
     key: String,
     mood: Mood,
     is_deadly: bool,
-    is_twice: bool,
+    /// How many; what merges finds those of one transaction waiting together.
+    orders: u32,
+    /// All of them are of one operation.
+    is_one_operation: bool,
     /// Undone after it was written.
     is_undone: bool,
     pause_ms: u64,
@@ -72,11 +75,11 @@ async fn append<S: Books>(
 ) -> Result<Vec<String>, Trouble> {
     let mut ids: Vec<String> = Vec::new();
     let mut operation = String::new();
-    for _ in 0..1 + u32::from(draft.is_twice) {
+    for _ in 0..draft.orders {
         let number = S::next(tx, &draft.key).await;
         let number = number.map_err(while_doing("draw a number"))?;
         let id = format!("{}-{number:05}", draft.key);
-        if operation.is_empty() {
+        if operation.is_empty() || !draft.is_one_operation {
             operation = format!("o-{id}");
         }
         let order = Order {
@@ -143,11 +146,18 @@ fn draft(random: &mut fastrand::Rng, epoch: &str) -> Draft {
             _ => Mood::Well,
         },
     };
+    let (orders, is_one_operation) = match random.u32(..16) {
+        _ if mood != Mood::Well || is_deadly => (1, false),
+        0 => (2, true),
+        1 | 2 => (random.u32(2..=5), false),
+        _ => (1, false),
+    };
     Draft {
         key: format!("{epoch}-{kind}{:02}", random.u32(..keys)),
         mood,
         is_deadly,
-        is_twice: mood == Mood::Well && !is_deadly && random.u32(..16) == 0,
+        orders,
+        is_one_operation,
         is_undone: random.u32(..12) == 0,
         pause_ms: if random.u32(..10) == 0 {
             random.u64(1..25)

@@ -5,9 +5,10 @@ use onceward_core::store::DeferralKind;
 
 use super::Found;
 use super::facts::{Facts, Message, identity};
+use crate::memory::Change;
 use crate::simulation::conduct::Trouble;
 use crate::simulation::fault::Fault;
-use crate::simulation::history::Outcome;
+use crate::simulation::history::{Event, Outcome, Step, What};
 use crate::simulation::setup::Role;
 use crate::simulation::variants::Variant;
 
@@ -94,9 +95,18 @@ pub(super) fn of(facts: &Facts) -> Vec<EndState> {
     ends
 }
 
+/// Whether a step may change how messages end.
+pub(super) const fn may_change_with(step: &Step) -> bool {
+    matches!(
+        step.what,
+        What::Database(Change::Committed { .. } | Change::DeathCounted { .. })
+            | What::Outside(Event::Delivered { .. })
+    )
+}
+
 /// What has not come to an end.
-pub(super) fn unfinished(facts: &Facts) -> Vec<String> {
-    let unfinished = facts.messages.iter().flat_map(|(seq, message)| {
+pub(super) fn unfinished(facts: &Facts) -> impl Iterator<Item = String> {
+    facts.messages.iter().flat_map(|(seq, message)| {
         let roles = facts.roles_of(&message.row).into_iter();
         let open = roles.filter(|role| {
             let end = end_of(facts, *role, *seq, message).end;
@@ -105,9 +115,7 @@ pub(super) fn unfinished(facts: &Facts) -> Vec<String> {
             end == "unfinished" || (still_deferred && !waits)
         });
         open.map(move |role| format!("{seq} of {}", role.name()))
-            .collect::<Vec<_>>()
-    });
-    unfinished.collect()
+    })
 }
 
 pub(super) fn check(facts: &Facts) -> Found {
@@ -149,6 +157,10 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
     }
     if has_case && has_effect && is_local && !is_copied {
         return wrong("quarantined with an effect".to_owned());
+    }
+    let kind = facts.deferrals.get(&(role, seq)).map(|of| of.kind);
+    if state.end == "held" && kind == Some(DeferralKind::Running) {
+        return wrong("waits behind another of its key, marked as running".to_owned());
     }
     if is_copied || state.end == "held" {
         return Ok(());

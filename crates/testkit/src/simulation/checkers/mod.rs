@@ -3,7 +3,9 @@
 //!
 //! | checker | what it says |
 //! |---|---|
+//! | `start` | no engine refuses to start, but for trouble of the database that passes |
 //! | `one-effect` | one effect per ledger key, committed together with its record |
+//! | `follow-ups` | what a handler appends comes with its effect, once |
 //! | `key-order` | effects of a key come in the order of its messages |
 //! | `versions` | no version after a later one, nor over a gap where gaps wait; no gap given up early, or while what it lacks is there |
 //! | `budget` | attempts are counted one by one and never exceed the budget |
@@ -22,6 +24,7 @@
 mod dropped;
 mod ends;
 mod facts;
+mod follow_ups;
 mod groups;
 mod order;
 mod outage;
@@ -69,6 +72,8 @@ pub(super) struct Checks {
     outage: outage::Outage,
     shares: shares::Shares,
     steps: usize,
+    /// Whether all was finished, until something happens that could change it.
+    is_finished: Option<bool>,
 }
 
 impl Checks {
@@ -79,6 +84,7 @@ impl Checks {
             outage: outage::Outage::default(),
             shares: shares::Shares::default(),
             steps: 0,
+            is_finished: None,
         }
     }
 
@@ -87,11 +93,15 @@ impl Checks {
         for step in steps {
             let found = rules::before(&self.facts, step)
                 .and_then(|()| order::before(&self.facts, step))
+                .and_then(|()| follow_ups::before(&self.facts, step))
                 .and_then(|()| dropped::before(&self.facts, step))
                 .and_then(|()| self.outside.see(&self.facts, step))
                 .and_then(|()| self.outage.see(&self.facts, step))
                 .and_then(|()| self.shares.see(&self.facts, step));
             self.facts.learn(step);
+            if ends::may_change_with(step) {
+                self.is_finished = None;
+            }
             let found = found.and_then(|()| rules::after(&self.facts, step));
             if let Err((checker, message)) = found {
                 return Some(Violation {
@@ -106,8 +116,11 @@ impl Checks {
     }
 
     /// Whether every message has come to an end, or waits for a person.
-    pub(super) fn is_finished(&self) -> bool {
-        ends::unfinished(&self.facts).is_empty()
+    pub(super) fn is_finished(&mut self) -> bool {
+        let facts = &self.facts;
+        *self
+            .is_finished
+            .get_or_insert_with(|| ends::unfinished(facts).next().is_none())
     }
 
     /// What is wrong with the end.
@@ -122,8 +135,9 @@ impl Checks {
 
     /// The bound is over and something is not finished.
     pub(super) fn is_late(&self) -> Violation {
-        let unfinished = ends::unfinished(&self.facts).join(", ");
-        violation(("liveness", format!("not finished: {unfinished}")))
+        let unfinished: Vec<String> = ends::unfinished(&self.facts).collect();
+        let text = format!("not finished: {}", unfinished.join(", "));
+        violation(("liveness", text))
     }
 }
 

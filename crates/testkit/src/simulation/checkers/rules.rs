@@ -48,6 +48,10 @@ pub(super) fn before(facts: &Facts, step: &Step) -> Found {
             from,
             to,
         }) => no_overlap(facts, subscription, *from, *to),
+        What::Outside(Event::NotStarted(why)) => {
+            let text = format!("the engine of {} does not start: {why}", step.process);
+            Err(("start", text))
+        }
         What::Outside(Event::Loaded {
             subscription,
             seq,
