@@ -213,6 +213,16 @@ impl Subscriber for RabbitSubscriber {
         Box::pin(async { Ok(()) })
     }
 
+    /// With its connection: whatever is on the way over it goes back as well, in its order.
+    fn give_back(&self) -> Boxed<'_, ()> {
+        Box::pin(async {
+            let mut incoming = self.incoming.lock().await;
+            *incoming = Incoming::default();
+            self.out().clear();
+            self.connector.close().await;
+        })
+    }
+
     fn check<'a>(&'a self, request: Check<'a>) -> Boxed<'a, Vec<Finding>> {
         Box::pin(check::receiving(&self.connector, request))
     }

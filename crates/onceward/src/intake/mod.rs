@@ -47,7 +47,7 @@ use onceward_core::store::Store;
 use crate::handler::LocalHandler;
 use crate::subscription::Subscription;
 
-pub(crate) use sort::{Sorted, sort};
+pub(crate) use sort::{Form, Sorted, sort};
 
 /// How a broker's deliveries are taken in. All times in milliseconds.
 #[derive(Clone, Debug)]
