@@ -13,10 +13,12 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use onceward_core::broker::{Act, Extend, Receive, Received, Settlement, Tag};
 use onceward_core::store::{
     AcceptRequest, Accepted, BacklogQuery, Begin, End, Lease, Settle, Store, StoreError,
@@ -25,10 +27,10 @@ use onceward_core::store::{
 use onceward_core::{Envelope, Failure, Identity};
 use tokio::sync::{Mutex, watch};
 
-use super::again::{Pause, again, warn};
+use super::again::{Pause, warn};
 use super::{EngineState, IntakeState};
 use crate::failure_points::failure_point;
-use crate::intake::{Form, Intake, Sorted, sort};
+use crate::intake::{BATCH_MESSAGES_MOST, Form, Intake, Sorted, sort};
 
 /// Who accepts, among those whose keys are known. No caller of an interface has a blank in its name.
 const CALLER: &str = "onceward intake";
@@ -36,6 +38,8 @@ const CALLER: &str = "onceward intake";
 const WAIT_MS: u64 = 1_000;
 /// Between two looks at what waits, while there is no room.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Before an intake that panicked begins anew.
+const AFTER_PANIC: Duration = Duration::from_secs(2);
 /// How often a message is tried again as it is after an error that may be its own or the store's.
 const TRIES_MAX: u32 = 3;
 
@@ -147,13 +151,19 @@ impl Intakes {
             };
             let at_work = self.at_work[place].lock().await;
             taking.say(|state| state.is_taking = true);
-            taking.under(&lease, over).await;
+            let under = AssertUnwindSafe(taking.under(&lease, over)).catch_unwind();
+            let has_panicked = under.await.is_err();
             taking.say(|state| {
                 state.is_taking = false;
                 state.is_full = false;
                 state.trouble = None;
             });
             drop(at_work);
+            if has_panicked {
+                tracing::error!(broker = taking.source.intake.name, "an intake panicked");
+                taking.trouble(Some("it panicked; it begins anew".to_owned()));
+                tokio::time::sleep(AFTER_PANIC).await;
+            }
         }
     }
 }
@@ -262,7 +272,8 @@ impl<S: Store> Taking<S> {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         }
-        let most = u64::from(options.batch_messages_max.max(1)).min(*room);
+        let most = options.batch_messages_max.clamp(1, BATCH_MESSAGES_MOST);
+        let most = u64::from(most).min(*room);
         let request = Receive {
             messages_max: u32::try_from(most).unwrap_or(u32::MAX),
             bytes_max: options.batch_bytes_max,
@@ -328,13 +339,16 @@ impl<S: Store> Taking<S> {
     async fn take_sorted(&self, lease: &Lease, sorted: &[Sorted]) -> Result<(), Fenced> {
         let mut pause = Pause::default();
         loop {
-            let taken = again("take messages in", || self.commit(lease, sorted)).await;
-            let Err(error) = taken else { return Ok(()) };
-            match error.kind() {
-                StoreErrorKind::Fenced => return Err(Fenced),
-                // One of them, perhaps, and nobody knows which.
-                StoreErrorKind::Refused | StoreErrorKind::Other => break,
-                _ => self.trouble(Some(error.to_string())),
+            let Err(error) = self.commit(lease, sorted).await else {
+                return Ok(());
+            };
+            self.failed(&error)?;
+            // One of them, perhaps, and nobody knows which.
+            if matches!(
+                error.kind(),
+                StoreErrorKind::Refused | StoreErrorKind::Other
+            ) {
+                break;
             }
             pause.pass().await;
         }
@@ -352,12 +366,11 @@ impl<S: Store> Taking<S> {
         let (mut tries, mut pause) = (0, Pause::default());
         loop {
             let shown = one.in_form(form, name, &why);
-            let commit = || self.commit(lease, std::slice::from_ref(&shown));
-            let Err(error) = again("take a message in", commit).await else {
+            let Err(error) = self.commit(lease, std::slice::from_ref(&shown)).await else {
                 return Ok(());
             };
+            self.failed(&error)?;
             let is_refused = match error.kind() {
-                StoreErrorKind::Fenced => return Err(Fenced),
                 StoreErrorKind::Refused => true,
                 StoreErrorKind::Other => {
                     tries += 1;
@@ -366,7 +379,6 @@ impl<S: Store> Taking<S> {
                 _ => false,
             };
             why = error.to_string();
-            self.trouble(Some(why.clone()));
             match form.lesser() {
                 Some(lesser) if is_refused => form = lesser,
                 // The fault is not its own: as a whole again, once it has passed.
@@ -375,6 +387,16 @@ impl<S: Store> Taking<S> {
             }
             pause.pass().await;
         }
+    }
+
+    /// Tells of an error after which it is tried again.
+    fn failed(&self, error: &StoreError) -> Result<(), Fenced> {
+        if error.kind() == StoreErrorKind::Fenced {
+            return Err(Fenced);
+        }
+        warn(error, "take messages in");
+        self.trouble(Some(error.to_string()));
+        Ok(())
     }
 
     /// Takes in what was not taken in before, in one transaction.

@@ -171,6 +171,9 @@ struct Troubled {
     is_away: AtomicBool,
     /// Settlements other than that it is done.
     undone: AtomicU32,
+    panics: AtomicBool,
+    /// Most that it was asked for at once.
+    most: AtomicU32,
     /// How often it was asked for messages.
     asked: AtomicU32,
     /// What it did last, and what it takes long for.
@@ -185,6 +188,8 @@ impl Troubled {
             extended: AtomicU32::new(0),
             is_away: AtomicBool::new(false),
             undone: AtomicU32::new(0),
+            panics: AtomicBool::new(false),
+            most: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             notes: None,
         })
@@ -202,8 +207,12 @@ impl Subscriber for Troubled {
 
     fn receive(&self, request: Receive) -> Future_<'_, Result<Vec<Received>, Failure>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
+        self.most.fetch_max(request.messages_max, Ordering::SeqCst);
         if let Some(notes) = &self.notes {
             notes.note("asks");
+        }
+        if self.panics.swap(false, Ordering::SeqCst) {
+            panic!("a receiver has a bug");
         }
         if self.is_away.load(Ordering::SeqCst) {
             return Box::pin(async { Err(failures::unconnected("test")) });

@@ -70,6 +70,46 @@ async fn stopping_while_the_database_is_away_gives_everything_back() {
     drop(blocker);
 }
 
+/// The work of the engine goes on, and so does the intake in the end.
+#[tokio::test]
+async fn a_receiver_that_panics_does_not_end_the_engine() {
+    let (_folder, store) = sqlite().await;
+    let fixture = MemoryFixture::new();
+    let subscriber = Troubled::new(&fixture).await;
+    publish(&fixture, &many(3)).await;
+    subscriber.panics.store(true, Ordering::SeqCst);
+    let engine = start(&store, intake(subscriber, |_| ()), things()).await;
+    until("it is told", || async {
+        let trouble = state(&engine).trouble;
+        trouble.is_some_and(|text| text.contains("panicked"))
+    })
+    .await;
+    until("all have had their effect", || async {
+        effects(&store).await.len() == 3
+    })
+    .await;
+    assert_eq!(engine.state().leases_lost, 0);
+    stop(engine).await;
+}
+
+/// Each message of a transaction costs a lock in PostgreSQL, which has room for some thousands.
+#[tokio::test]
+async fn a_transaction_takes_no_more_than_the_store_has_room_for() {
+    let (_folder, store) = sqlite().await;
+    let fixture = MemoryFixture::new();
+    let subscriber = Troubled::new(&fixture).await;
+    publish(&fixture, &many(3)).await;
+    let taking = intake(subscriber.clone(), |o| o.batch_messages_max = u32::MAX);
+    let engine = start(&store, taking, things()).await;
+    until("all have had their effect", || async {
+        effects(&store).await.len() == 3
+    })
+    .await;
+    let most = subscriber.most.load(Ordering::SeqCst);
+    assert_eq!(most, onceward::intake::BATCH_MESSAGES_MOST);
+    stop(engine).await;
+}
+
 #[tokio::test]
 async fn a_quiet_intake_does_not_hold_up_a_stop() {
     let (_folder, store) = sqlite().await;

@@ -375,6 +375,7 @@ impl Subscriber for MemorySubscriber {
         for tag in extend.tags {
             let index = state.tags.get(tag).copied();
             if let Some(index) = index
+                && matches!(state.stored[index].stand, Stand::Out { connection, .. } if connection == self.connection)
                 && !self.broker.has(BrokerDefect::ExtendsNothing)
             {
                 state.stored[index].stand = Stand::Out {

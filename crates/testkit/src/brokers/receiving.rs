@@ -208,9 +208,9 @@ pub async fn what_is_given_back_comes_in_its_order(fixture: &impl Fixture) -> Ca
     };
     let received = first.receive(request(4)).await.map_err(|f| f.to_string())?;
     settle(&*first, received[0].tag, Act::Done).await;
-    // Whoever asks goes before the answer.
-    let asking = first.receive(request(4));
-    let _ = tokio::time::timeout(Duration::from_millis(1), asking).await;
+    // Whoever asks goes while the rest is there and more is waited for, where that is waited for.
+    let asking = first.receive(request(100));
+    let _ = tokio::time::timeout(Duration::from_millis(300), asking).await;
     first.give_back().await;
     for subscriber in [&second, &first] {
         let came = receive(&**subscriber, ids.len() - 1).await;
