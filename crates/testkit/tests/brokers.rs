@@ -24,6 +24,7 @@ const fn case_against(defect: BrokerDefect) -> &'static str {
         BrokerDefect::LosesAgain => "receiving::what_is_to_come_again_comes_again",
         BrokerDefect::IgnoresDelay => "receiving::it_does_not_come_before_its_delay",
         BrokerDefect::ForgetsCount => "receiving::it_is_counted_how_often_it_came",
+        BrokerDefect::GivesNothingBack => "receiving::what_is_given_back_comes_in_its_order",
         BrokerDefect::KeepsHandedBack => "receiving::what_is_handed_back_goes_to_another",
         BrokerDefect::LosesUnsettled => "receiving::what_was_never_settled_comes_again",
         BrokerDefect::IgnoresMessagesMax => "receiving::messages_are_bounded",

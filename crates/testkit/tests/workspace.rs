@@ -30,7 +30,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "onceward-sqlite",
         ],
     ),
-    ("onceward-orders", &["onceward"]),
+    ("onceward-orders", &["onceward", "onceward-brokers"]),
     ("onceward-torture", &["onceward", "onceward-testkit"]),
     (
         "onceward-cli",

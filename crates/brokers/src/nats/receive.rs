@@ -1,6 +1,6 @@
 //! Receiving through a durable pull consumer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use onceward_core::broker::{
 };
 use onceward_core::cloudevents::{self, Mode};
 use onceward_core::{Envelope, Failure};
+use tokio::time::{Instant, timeout_at};
 
 use super::connect::Connector;
 use super::options::NatsOptions;
@@ -28,9 +29,55 @@ const RECEIVE_MARGIN: Duration = Duration::from_secs(2);
 /// Receives from a stream through a consumer.
 pub struct NatsSubscriber {
     connector: Connector,
+    incoming: tokio::sync::Mutex<Incoming>,
     tags: AtomicU64,
     /// How what is out is settled.
     out: Mutex<BTreeMap<Tag, Arc<Acker>>>,
+}
+
+/// What comes for a request, and what came and was not received yet: whoever asked may have gone.
+#[derive(Default)]
+struct Incoming {
+    request: Option<(pull::Batch, Instant)>,
+    waiting: VecDeque<jetstream::Message>,
+}
+
+impl Incoming {
+    /// Waits until the request is over; whether the first message is larger than was asked for.
+    /// Dropped at a wait, what has come stays in `waiting`.
+    async fn fill(&mut self, address: &str) -> Result<bool, Failure> {
+        while let Some((batch, until)) = &mut self.request {
+            let ended = match timeout_at(*until, batch.next()).await {
+                Ok(Some(Ok(message))) => {
+                    self.waiting.push_back(message);
+                    continue;
+                }
+                Ok(Some(Err(error))) if error.to_string().contains("Exceeds MaxBytes") => Ok(true),
+                // What has come is worth more than why no more did.
+                Ok(Some(Err(error))) if self.waiting.is_empty() => {
+                    Err(failures::cut(address).with_source(error))
+                }
+                Ok(Some(Err(_)) | None) | Err(_) => Ok(false),
+            };
+            self.request = None;
+            return ended;
+        }
+        Ok(false)
+    }
+
+    /// What has come, as far as it is asked for.
+    fn take(&mut self, request: Receive) -> Vec<jetstream::Message> {
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while let Some(message) = self.waiting.front() {
+            bytes += bytes_of(message);
+            let is_full = taken.len() >= request.messages_max as usize;
+            if is_full || (!taken.is_empty() && bytes > request.bytes_max) {
+                break;
+            }
+            taken.extend(self.waiting.pop_front());
+        }
+        taken
+    }
 }
 
 impl std::fmt::Debug for NatsSubscriber {
@@ -47,6 +94,7 @@ impl NatsSubscriber {
     pub fn new(options: NatsOptions) -> Self {
         Self {
             connector: Connector::new(options),
+            incoming: tokio::sync::Mutex::default(),
             tags: AtomicU64::new(0),
             out: Mutex::default(),
         }
@@ -90,84 +138,92 @@ impl NatsSubscriber {
         made.map_err(|error| refused(error.into()))
     }
 
-    /// One request; the messages that came before its end, and whether the first one is larger
-    /// than was asked for.
+    /// Asks for messages and waits until no more come for it; see [`Incoming::fill`].
     async fn fetch(
         &self,
-        consumer: &PullConsumer,
+        incoming: &mut Incoming,
         messages_max: u32,
         bytes_max: Option<u64>,
         wait: Duration,
-    ) -> Result<(Vec<jetstream::Message>, bool), Failure> {
-        let mut request = consumer
-            .fetch()
-            .max_messages(messages_max as usize)
-            .expires(wait);
-        if let Some(bytes) = bytes_max {
-            request = request.max_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
-        }
+    ) -> Result<bool, Failure> {
+        let timeout = self.connector.timeout();
         let address = self.connector.address();
-        let mut messages = Vec::new();
-        let fetching = async {
-            let mut batch = request
-                .messages()
-                .await
-                .map_err(|error| failures::refused("it gives no messages").with_source(error))?;
-            while let Some(message) = batch.next().await {
-                match message {
-                    Ok(message) => messages.push(message),
-                    Err(error) if error.to_string().contains("Exceeds MaxBytes") => {
-                        return Ok(true);
-                    }
-                    // What has come is worth more than why no more did.
-                    Err(error) if messages.is_empty() => {
-                        return Err(failures::cut(&address).with_source(error));
-                    }
-                    Err(_) => break,
-                }
+        let asking = async {
+            let consumer = self.consumer().await?;
+            let mut request = consumer
+                .fetch()
+                .max_messages(messages_max as usize)
+                .expires(wait);
+            if let Some(bytes) = bytes_max {
+                request = request.max_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
             }
-            Ok(false)
+            let batch = request.messages().await;
+            batch.map_err(|error| failures::refused("it gives no messages").with_source(error))
         };
-        let fetched = tokio::time::timeout(wait + RECEIVE_MARGIN, fetching).await;
-        let is_larger = match fetched {
-            Ok(fetched) => fetched?,
-            Err(_) => false,
-        };
-        Ok((messages, is_larger))
+        let batch = tokio::time::timeout(timeout, asking).await;
+        let batch = batch.map_err(|_| failures::unconnected(&address))??;
+        incoming.request = Some((batch, Instant::now() + wait + RECEIVE_MARGIN));
+        incoming.fill(&address).await
     }
 
     async fn receive_some(&self, request: Receive) -> Result<Vec<Received>, Failure> {
-        let timeout = self.connector.timeout();
-        let consumer = tokio::time::timeout(timeout, self.consumer()).await;
-        let consumer = consumer.map_err(|_| failures::unconnected(&self.connector.address()))??;
         let wait = Duration::from_millis(request.wait_ms.max(1));
-        let bytes_max = Some(request.bytes_max);
-        let (mut messages, is_larger) = self
-            .fetch(&consumer, request.messages_max, bytes_max, wait)
-            .await?;
-        if messages.is_empty() && is_larger {
-            (messages, _) = self.fetch(&consumer, 1, None, wait).await?;
+        let mut incoming = self.incoming.lock().await;
+        // What was asked for by somebody who has gone comes first.
+        let mut is_larger = incoming.fill(&self.connector.address()).await?;
+        if incoming.waiting.is_empty() && !is_larger {
+            let (messages_max, bytes_max) = (request.messages_max, Some(request.bytes_max));
+            let fetching = self.fetch(&mut incoming, messages_max, bytes_max, wait);
+            is_larger = fetching.await?;
         }
-        let received = messages.into_iter().map(|message| self.received(message));
-        received.collect()
+        if incoming.waiting.is_empty() && is_larger {
+            self.fetch(&mut incoming, 1, None, wait).await?;
+        }
+        let messages = incoming.take(request).into_iter();
+        let received = messages.filter_map(|message| self.received(message));
+        Ok(received.collect())
     }
 
-    fn received(&self, message: jetstream::Message) -> Result<Received, Failure> {
-        let info = message.info().map_err(|error| {
-            failures::refused("a delivery says nothing of itself").with_source(error)
-        })?;
+    /// Everything, in the order in which it came.
+    async fn give_all_back(&self) {
+        let mut incoming = self.incoming.lock().await;
+        // Were it cut off, nobody would have what is on the way.
+        let _ = incoming.fill(&self.connector.address()).await;
+        let out = std::mem::take(&mut *self.out()).into_values();
+        let waiting = incoming.waiting.drain(..);
+        let all = out.chain(waiting.map(|message| Arc::new(message.split().1)));
+        let all: Vec<Arc<Acker>> = all.collect();
+        if all.is_empty() {
+            return;
+        }
+        let giving = async {
+            for acker in all {
+                // What it does not hear of comes again after its time.
+                let _ = acker.ack_with(AckKind::Nak(None)).await;
+            }
+            if let Ok(connection) = self.connector.connection().await {
+                let _ = connection.client.flush().await;
+            }
+        };
+        let _ = tokio::time::timeout(self.connector.timeout(), giving).await;
+    }
+
+    /// None for what did not come from the stream.
+    fn received(&self, message: jetstream::Message) -> Option<Received> {
+        let info = message.info().ok()?;
         let delivery_count = u32::try_from(info.delivered).ok();
         let place = Some(info.stream_sequence.to_string());
         let topic = message.subject.to_string();
         let coordinates = Coordinates::new("nats", info.stream, topic, place);
+        let bytes = bytes_of(&message);
         let (message, acker) = message.split();
         let headers = message.headers.unwrap_or_default();
         let tag = Tag(self.tags.fetch_add(1, Ordering::Relaxed));
         self.out().insert(tag, Arc::new(acker));
-        Ok(Received {
+        Some(Received {
             tag,
             delivery_count,
-            bytes: (bytes_of(&headers) + message.payload.len()) as u64,
+            bytes,
             content: content(&headers, &message.payload, &coordinates),
             coordinates,
         })
@@ -239,6 +295,10 @@ impl Subscriber for NatsSubscriber {
         Box::pin(self.extend_all(extend.tags))
     }
 
+    fn give_back(&self) -> Boxed<'_, ()> {
+        Box::pin(self.give_all_back())
+    }
+
     fn check<'a>(&'a self, request: Check<'a>) -> Boxed<'a, Vec<Finding>> {
         Box::pin(async move {
             // Makes the consumer where that is wanted; whether it went well is found below.
@@ -257,10 +317,10 @@ fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-fn bytes_of(headers: &HeaderMap) -> usize {
-    pairs(headers)
-        .map(|(name, value)| name.len() + value.len())
-        .sum()
+fn bytes_of(message: &jetstream::Message) -> u64 {
+    let headers = message.headers.iter().flat_map(pairs);
+    let headers = headers.map(|(name, value)| name.len() + value.len());
+    (headers.sum::<usize>() + message.payload.len()) as u64
 }
 
 fn content(headers: &HeaderMap, payload: &[u8], coordinates: &Coordinates) -> Content {

@@ -40,6 +40,8 @@ pub struct RabbitSubscriber {
 #[derive(Default)]
 struct Incoming {
     consumer: Option<(Channel, Consumer)>,
+    /// Asked for; the answer may have come when nobody waited for it any more.
+    is_unknown: bool,
     waiting: VecDeque<Delivery>,
 }
 
@@ -73,7 +75,11 @@ impl RabbitSubscriber {
         {
             return Ok(());
         }
-        // What came over a channel that has ended will come again.
+        // What came over a channel that has ended will come again; what comes to a consumer that
+        // nobody knows never would.
+        if incoming.is_unknown {
+            self.connector.close().await;
+        }
         *incoming = Incoming::default();
         let address = self.connector.address();
         let channel = self.connector.channel().await?;
@@ -84,7 +90,9 @@ impl RabbitSubscriber {
         let queue = short(&self.connector.options.queue)?;
         let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
         let consuming = channel.basic_consume(queue, "".into(), options, none);
+        incoming.is_unknown = true;
         let consumer = consuming.await.map_err(failed)?;
+        incoming.is_unknown = false;
         incoming.consumer = Some((channel, consumer));
         Ok(())
     }
@@ -211,6 +219,16 @@ impl Subscriber for RabbitSubscriber {
     /// A delivery is its connection's for as long as that stands.
     fn extend<'a>(&'a self, _: Extend<'a>) -> Boxed<'a, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// With its connection: whatever is on the way over it goes back as well, in its order.
+    fn give_back(&self) -> Boxed<'_, ()> {
+        Box::pin(async {
+            let mut incoming = self.incoming.lock().await;
+            *incoming = Incoming::default();
+            self.out().clear();
+            self.connector.close().await;
+        })
     }
 
     fn check<'a>(&'a self, request: Check<'a>) -> Boxed<'a, Vec<Finding>> {

@@ -287,3 +287,32 @@ async fn a_prefetch_of_none_is_one() {
         "the first is still out"
     );
 }
+
+/// Whoever asks may go at any moment of it, before there is a consumer or just when there is one.
+#[tokio::test]
+async fn who_goes_while_asking_leaves_nothing_with_a_consumer_that_nobody_knows() {
+    let fixture = RabbitFixture::shared().await;
+    let (publisher, topic) = (fixture.publisher(), fixture.topic());
+    until_confirmed(&*publisher, &topic, &message("1")).await;
+    let request = Receive {
+        messages_max: 10,
+        bytes_max: 1 << 20,
+        wait_ms: 5_000,
+    };
+    let since = Instant::now();
+    let subscriber = fixture.subscriber().await;
+    assert_eq!(subscriber.receive(request).await.unwrap().len(), 1);
+    let whole = since.elapsed();
+    subscriber.give_back().await;
+    // Around the moment in which the server begins to send.
+    for step in 0..60 {
+        let subscriber = fixture.subscriber().await;
+        let going = whole * (70 + step) / 100;
+        let gone = tokio::time::timeout(going, subscriber.receive(request)).await;
+        if gone.is_err() {
+            let received = subscriber.receive(request).await.unwrap();
+            assert_eq!(received.len(), 1, "after {going:?}");
+        }
+        subscriber.give_back().await;
+    }
+}

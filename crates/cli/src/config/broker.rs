@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use onceward::intake::IntakeOptions;
+use onceward::intake::{BATCH_MESSAGES_MOST, IntakeOptions};
 use onceward_core::broker::{Layout, Topic};
 use onceward_core::contract::OUTBOX;
 use url::Url;
@@ -162,7 +162,7 @@ fn intake(section: &Section<'_>, kind: Option<&BrokerKind>) -> Option<IntakeConf
         let message = "name what the messages are taken from";
         section.fault(FaultCode::BadValue, &from.place, message);
     }
-    let most = u32::from(u16::MAX / 2);
+    let most = BATCH_MESSAGES_MOST;
     if prefetch.is_some_and(|prefetch| !(1..=most).contains(&prefetch)) {
         let place = section.findings.place_of(&section.path_of("prefetch"));
         let message = format!("prefetch is between 1 and {most}");

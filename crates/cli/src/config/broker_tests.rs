@@ -210,6 +210,12 @@ fn a_source_has_to_be_one() {
         ("queue = \"returns\"", "queue = \"\"", "15:9:", "taken from"),
         ("ahead_max = 500", "prefetch = 0", "9:1:", "between 1 and"),
         (
+            "ahead_max = 500",
+            "prefetch = 1001",
+            "9:1:",
+            "between 1 and 1000",
+        ),
+        (
             "source = \"orders\"",
             "broker = \"returns\"",
             "23:10:",

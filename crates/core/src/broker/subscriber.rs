@@ -126,6 +126,12 @@ pub trait Subscriber: Send + Sync + 'static {
     /// Asks for as much time again as the broker gave at first.
     fn extend<'a>(&'a self, extend: Extend<'a>) -> Boxed<'a, Result<(), Failure>>;
 
+    /// Gives back all that came and was not settled, whether it was received or waits to be, so that
+    /// it comes again in the order it had, at once, to whoever receives next; from now on nothing
+    /// comes until this one receives again. Its tags are no longer valid. Ends in bounded time, with
+    /// or without the broker.
+    fn give_back(&self) -> Boxed<'_, ()>;
+
     /// Looks whether receiving would work, without receiving.
     fn check<'a>(&'a self, check: Check<'a>) -> Boxed<'a, Vec<Finding>>;
 }

@@ -6,11 +6,19 @@
 //!
 //! The lane keeps two processes from taking in at once, and with it the order of what comes. It is
 //! no right by itself: the transaction is fenced, and what was taken in before is known.
+//!
+//! What was received is taken in or held until it can be: a message that is given back comes again
+//! behind those that came after it, and one time too many for brokers that count. Only who may take
+//! in no more gives back, and then all of it.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use onceward_core::broker::{Act, Extend, Receive, Received, Settlement, Tag};
 use onceward_core::store::{
     AcceptRequest, Accepted, BacklogQuery, Begin, End, Lease, Settle, Store, StoreError,
@@ -19,10 +27,10 @@ use onceward_core::store::{
 use onceward_core::{Envelope, Failure, Identity};
 use tokio::sync::{Mutex, watch};
 
-use super::again::{Pause, again, warn};
+use super::again::{Pause, warn};
 use super::{EngineState, IntakeState};
 use crate::failure_points::failure_point;
-use crate::intake::{Intake, Sorted, sort};
+use crate::intake::{BATCH_MESSAGES_MOST, Form, Intake, Sorted, sort};
 
 /// Who accepts, among those whose keys are known. No caller of an interface has a blank in its name.
 const CALLER: &str = "onceward intake";
@@ -30,10 +38,10 @@ const CALLER: &str = "onceward intake";
 const WAIT_MS: u64 = 1_000;
 /// Between two looks at what waits, while there is no room.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// When a delivery comes again that another transaction is just taking in, in milliseconds.
-const IN_FLIGHT_MS: u64 = 1_000;
-/// When one comes again that the store refuses in any form, in milliseconds.
-const REFUSED_MS: u64 = 60_000;
+/// Before an intake that panicked begins anew.
+const AFTER_PANIC: Duration = Duration::from_secs(2);
+/// How often a message is tried again as it is after an error that may be its own or the store's.
+const TRIES_MAX: u32 = 3;
 
 /// Under which lease this process takes in, and by which subscriptions' lanes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,8 +76,8 @@ impl Intakes {
         }
     }
 
-    /// Takes in what a survey says.
-    pub(super) fn surveyed(&self, lease: &Lease, survey: &Survey) {
+    /// Takes in what a survey says, but for those whose lane is about to be another member's.
+    pub(super) fn surveyed(&self, lease: &Lease, survey: &Survey, leaving: &BTreeSet<String>) {
         let paused = |name: &str| {
             let mut states = survey.subscriptions.iter();
             states.any(|state| state.subscription == name && state.is_paused)
@@ -79,7 +87,9 @@ impl Intakes {
         let subscriptions = owned.map(|lane| lane.subscription.clone());
         let mine = Mine {
             lease: Some(lease.clone()),
-            subscriptions: subscriptions.filter(|name| !paused(name)).collect(),
+            subscriptions: subscriptions
+                .filter(|name| !paused(name) && !leaving.contains(name))
+                .collect(),
         };
         self.mine.send_if_modified(|before| {
             let has_changed = *before != mine;
@@ -106,6 +116,11 @@ impl Intakes {
         for at_work in self.at_work.iter() {
             drop(at_work.lock().await);
         }
+    }
+
+    /// Whether nothing is being taken in there now.
+    pub(super) fn rests(&self, place: usize) -> bool {
+        self.at_work[place].try_lock().is_ok()
     }
 
     /// Takes in until it is dropped.
@@ -136,9 +151,19 @@ impl Intakes {
             };
             let at_work = self.at_work[place].lock().await;
             taking.say(|state| state.is_taking = true);
-            taking.under(&lease, over).await;
-            taking.say(|state| state.is_taking = false);
+            let under = AssertUnwindSafe(taking.under(&lease, over)).catch_unwind();
+            let has_panicked = under.await.is_err();
+            taking.say(|state| {
+                state.is_taking = false;
+                state.is_full = false;
+                state.trouble = None;
+            });
             drop(at_work);
+            if has_panicked {
+                tracing::error!(broker = taking.source.intake.name, "an intake panicked");
+                taking.trouble(Some("it panicked; it begins anew".to_owned()));
+                tokio::time::sleep(AFTER_PANIC).await;
+            }
         }
     }
 }
@@ -150,15 +175,8 @@ struct Taking<S: Store> {
     report: watch::Sender<EngineState>,
 }
 
-/// How taking some messages ended.
-enum Took {
-    /// As told for each.
-    Each(Vec<Act>),
-    /// Not under this lease any more.
-    Fenced,
-    /// Not now, and by nobody's fault but the store's.
-    NotNow,
-}
+/// Not under this lease any more.
+struct Fenced;
 
 impl<S: Store> Taking<S> {
     fn say(&self, change: impl FnOnce(&mut IntakeState)) {
@@ -181,6 +199,19 @@ impl<S: Store> Taking<S> {
     /// Takes in until it is over; then nothing is held that was received.
     async fn under(&self, lease: &Lease, over: impl Future<Output = ()>) {
         let mut over = std::pin::pin!(over);
+        let ended = self.take_in_turn(lease, over.as_mut()).await;
+        self.source.intake.subscriber.give_back().await;
+        // Who noticed it in the transaction waits until it is said.
+        if let Err(Fenced) = ended {
+            over.await;
+        }
+    }
+
+    async fn take_in_turn(
+        &self,
+        lease: &Lease,
+        mut over: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), Fenced> {
         let mut done = Vec::new();
         // How many messages may be taken before what waits is looked at again.
         let mut room = 0;
@@ -196,13 +227,13 @@ impl<S: Store> Taking<S> {
             let (received, ()) = tokio::join!(receiving, settle(&self.source, done));
             done = Vec::new();
             let received = match received {
-                None => return,
+                None => return Ok(()),
                 Some(Ok(received)) => received,
                 Some(Err(trouble)) => {
                     self.trouble(Some(trouble));
                     tokio::select! {
                         biased;
-                        () = &mut over => return,
+                        () = &mut over => return Ok(()),
                         () = pause.pass() => {}
                     }
                     continue;
@@ -212,30 +243,18 @@ impl<S: Store> Taking<S> {
             if received.is_empty() {
                 continue;
             }
-            let tags: Vec<Tag> = received.iter().map(|one| one.tag).collect();
-            let took = tokio::select! {
+            pause = Pause::default();
+            tokio::select! {
                 biased;
-                () = &mut over => Took::Fenced,
-                took = self.take(lease, &received) => took,
-            };
-            let is_over = matches!(took, Took::Fenced);
-            let acts = match took {
-                Took::Each(acts) => {
-                    pause = Pause::default();
-                    acts
-                }
-                Took::Fenced | Took::NotNow => vec![Act::HandBack; tags.len()],
-            };
-            let settlements = tags.into_iter().zip(acts);
-            done = settlements
-                .map(|(tag, act)| Settlement { tag, act })
-                .collect();
-            if is_over {
-                settle(&self.source, done).await;
-                // Who noticed it in the transaction waits until it is said.
-                over.await;
-                return;
+                () = &mut over => return Ok(()),
+                taken = self.take(lease, &received) => taken?,
             }
+            self.trouble(None);
+            let settled = received.iter().map(|one| Settlement {
+                tag: one.tag,
+                act: Act::Done,
+            });
+            done = settled.collect();
         }
     }
 
@@ -253,7 +272,8 @@ impl<S: Store> Taking<S> {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         }
-        let most = u64::from(options.batch_messages_max.max(1)).min(*room);
+        let most = options.batch_messages_max.clamp(1, BATCH_MESSAGES_MOST);
+        let most = u64::from(most).min(*room);
         let request = Receive {
             messages_max: u32::try_from(most).unwrap_or(u32::MAX),
             bytes_max: options.batch_bytes_max,
@@ -287,20 +307,20 @@ impl<S: Store> Taking<S> {
         Ok(room)
     }
 
-    async fn take(&self, lease: &Lease, received: &[Received]) -> Took {
+    async fn take(&self, lease: &Lease, received: &[Received]) -> Result<(), Fenced> {
         let (name, wanted) = (&self.source.intake.name, &self.source.wanted);
         let sorted = received.iter().map(|one| sort(name, wanted, one));
         let sorted: Vec<Sorted> = sorted.collect();
         let tags: Vec<Tag> = received.iter().map(|one| one.tag).collect();
         tokio::select! {
             biased;
-            took = self.take_sorted(lease, &sorted) => took,
-            () = self.extend(&tags) => Took::NotNow,
+            taken = self.take_sorted(lease, &sorted) => taken,
+            never = self.extend(&tags) => match never {},
         }
     }
 
     /// Asks for more time, again and again.
-    async fn extend(&self, tags: &[Tag]) {
+    async fn extend(&self, tags: &[Tag]) -> Infallible {
         let intake = &self.source.intake;
         if !intake.subscriber.capabilities().can_extend {
             return std::future::pending().await;
@@ -316,56 +336,71 @@ impl<S: Store> Taking<S> {
         }
     }
 
-    async fn take_sorted(&self, lease: &Lease, sorted: &[Sorted]) -> Took {
-        let took = again("take messages in", || self.commit(lease, sorted)).await;
-        match took {
-            Ok(found) => Took::Each(self.count(sorted, &found)),
-            Err(error) if error.kind() == StoreErrorKind::Fenced => Took::Fenced,
-            // One of them, and nobody knows which.
-            Err(error) if error.kind() == StoreErrorKind::Refused => {
-                self.take_one_by_one(lease, sorted).await
+    async fn take_sorted(&self, lease: &Lease, sorted: &[Sorted]) -> Result<(), Fenced> {
+        let mut pause = Pause::default();
+        loop {
+            let Err(error) = self.commit(lease, sorted).await else {
+                return Ok(());
+            };
+            self.failed(&error)?;
+            // One of them, perhaps, and nobody knows which.
+            if matches!(
+                error.kind(),
+                StoreErrorKind::Refused | StoreErrorKind::Other
+            ) {
+                break;
             }
-            Err(error) => {
-                self.trouble(Some(error.to_string()));
-                Took::NotNow
+            pause.pass().await;
+        }
+        for one in sorted {
+            self.take_one(lease, one).await?;
+        }
+        Ok(())
+    }
+
+    /// What the store refuses is kept as bytes, and does not keep the others from being taken. What
+    /// it does not take in any form waits, and those after it as well.
+    async fn take_one(&self, lease: &Lease, one: &Sorted) -> Result<(), Fenced> {
+        let name = &self.source.intake.name;
+        let (mut form, mut why) = (Form::AsItCame, String::new());
+        let (mut tries, mut pause) = (0, Pause::default());
+        loop {
+            let shown = one.in_form(form, name, &why);
+            let Err(error) = self.commit(lease, std::slice::from_ref(&shown)).await else {
+                return Ok(());
+            };
+            self.failed(&error)?;
+            let is_refused = match error.kind() {
+                StoreErrorKind::Refused => true,
+                StoreErrorKind::Other => {
+                    tries += 1;
+                    tries >= TRIES_MAX
+                }
+                _ => false,
+            };
+            why = error.to_string();
+            match form.lesser() {
+                Some(lesser) if is_refused => form = lesser,
+                // The fault is not its own: as a whole again, once it has passed.
+                None => (form, tries) = (Form::AsItCame, 0),
+                Some(_) => {}
             }
+            pause.pass().await;
         }
     }
 
-    /// What the store refuses is kept as bytes, and does not keep the others from being taken.
-    async fn take_one_by_one(&self, lease: &Lease, sorted: &[Sorted]) -> Took {
-        let mut acts = Vec::with_capacity(sorted.len());
-        for one in sorted {
-            let mut one = one.clone();
-            let mut took = again("take a message in", || {
-                self.commit(lease, std::slice::from_ref(&one))
-            })
-            .await;
-            if let Err(error) = &took
-                && error.kind() == StoreErrorKind::Refused
-            {
-                one = one.refused(&self.source.intake.name, &error.to_string());
-                took = again("put a message aside", || {
-                    self.commit(lease, std::slice::from_ref(&one))
-                })
-                .await;
-            }
-            match took {
-                Ok(found) => acts.extend(self.count(std::slice::from_ref(&one), &found)),
-                Err(error) if error.kind() == StoreErrorKind::Fenced => return Took::Fenced,
-                Err(error) => {
-                    self.trouble(Some(error.to_string()));
-                    acts.push(Act::Again {
-                        delay_ms: REFUSED_MS,
-                    });
-                }
-            }
+    /// Tells of an error after which it is tried again.
+    fn failed(&self, error: &StoreError) -> Result<(), Fenced> {
+        if error.kind() == StoreErrorKind::Fenced {
+            return Err(Fenced);
         }
-        Took::Each(acts)
+        warn(error, "take messages in");
+        self.trouble(Some(error.to_string()));
+        Ok(())
     }
 
     /// Takes in what was not taken in before, in one transaction.
-    async fn commit(&self, lease: &Lease, sorted: &[Sorted]) -> Result<Vec<Accepted>, StoreError> {
+    async fn commit(&self, lease: &Lease, sorted: &[Sorted]) -> Result<(), StoreError> {
         let store = &self.store;
         let mut tx = store.begin(Begin { lease: Some(lease) }).await?;
         match self.take_within(&mut tx, sorted).await {
@@ -373,7 +408,8 @@ impl<S: Store> Taking<S> {
                 failure_point!("before-intake-commit");
                 store.end(tx, End::Commit).await?;
                 failure_point!("after-intake-commit");
-                Ok(found)
+                self.count(sorted, &found);
+                Ok(())
             }
             Err(error) => {
                 // The first error is the one to tell of.
@@ -408,6 +444,13 @@ impl<S: Store> Taking<S> {
                 }
                 Accepted::Again { .. } | Accepted::InFlight => {}
             }
+            // A transaction whose end nobody waited for. Without this one, the next ones would go
+            // ahead of it.
+            if *found == Accepted::InFlight {
+                let text = "another transaction is about to take it in";
+                let (kind, action) = (StoreErrorKind::Conflict, "take messages in");
+                return Err(StoreError::found(kind, action, text));
+            }
         }
         if !envelopes.is_empty() {
             // As an effect's follow-ups: a process that freezes in it is ended as one that idles.
@@ -430,25 +473,17 @@ impl<S: Store> Taking<S> {
         }
     }
 
-    /// Counts what was taken in, and says what the broker is to be told of each.
-    fn count(&self, sorted: &[Sorted], found: &[Accepted]) -> Vec<Act> {
+    /// Counts what was taken in.
+    fn count(&self, sorted: &[Sorted], found: &[Accepted]) {
         self.say(|state| {
             for (one, found) in sorted.iter().zip(found) {
                 match found {
                     Accepted::First if one.aside.is_some() => state.put_aside += 1,
                     Accepted::First => state.taken += 1,
-                    Accepted::Again { .. } => state.known += 1,
-                    Accepted::InFlight | Accepted::Mismatch => {}
+                    _ => state.known += 1,
                 }
             }
         });
-        let acts = found.iter().map(|found| match found {
-            Accepted::First | Accepted::Again { .. } => Act::Done,
-            Accepted::InFlight | Accepted::Mismatch => Act::Again {
-                delay_ms: IN_FLIGHT_MS,
-            },
-        });
-        acts.collect()
     }
 }
 

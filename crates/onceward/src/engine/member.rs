@@ -122,6 +122,7 @@ impl<S: Store> Fleet<S> {
                     Ended::LeaseLost => self.lost(),
                     Ended::GivenUp(lease) => {
                         self.lost();
+                        let _ = tokio::time::timeout(HALT_WITHIN, self.intakes.rest()).await;
                         let until = Instant::now() + self.lease_time();
                         former = Some((lease, until));
                     }
@@ -323,7 +324,9 @@ impl<S: Store> Fleet<S> {
         let survey = self.bounded(self.store.survey()).await?;
         let is_patient = self.patience.lasts(Instant::now());
         self.campaigns.surveyed(lease, &survey);
-        self.intakes.surveyed(lease, &survey);
+        let releases = |name: &String| !plan(lease, &survey, name, is_patient).release.is_empty();
+        let leaving: BTreeSet<String> = self.intake_names().filter(releases).collect();
+        self.intakes.surveyed(lease, &survey, &leaving);
         self.report.send_modify(|state| state.trouble = None);
         for (name, given) in given {
             // Before any lane: a pause holds from the first message on.
@@ -342,7 +345,8 @@ impl<S: Store> Fleet<S> {
                 .into_iter()
                 .filter(|l| !given.releasing.contains(l))
                 .collect();
-            if !release.is_empty() {
+            // What is taken in by the next owner must not overtake what still is by this one.
+            if !release.is_empty() && self.intake_rests(name) {
                 given.releasing.extend(&release);
                 let _ = given.notes.send(Note::Release(release));
             }
@@ -425,13 +429,19 @@ impl<S: Store> Fleet<S> {
         mut runners: JoinSet<()>,
         grace_ms: u64,
     ) {
-        for given in given.values() {
-            let _ = given.notes.send(Note::Drain);
-        }
+        let intakes: BTreeSet<String> = self.intake_names().collect();
+        let drain = |are_intakes: bool| {
+            let told = given.iter();
+            for (_, given) in told.filter(|(name, _)| intakes.contains(*name) == are_intakes) {
+                let _ = given.notes.send(Note::Drain);
+            }
+        };
+        drain(false);
         let deadline = Instant::now() + Duration::from_millis(grace_ms);
-        // What was received and not taken goes back.
+        // What was received and not taken goes back, and then the lane.
         self.intakes.let_go();
-        let _ = tokio::time::timeout_at(deadline, self.intakes.rest()).await;
+        let mut resting = std::pin::pin!(self.intakes.rest());
+        let mut rests = false;
         let mut renewal =
             tokio::time::interval(Duration::from_millis(self.options.renew_ms.max(10)));
         loop {
@@ -444,6 +454,10 @@ impl<S: Store> Fleet<S> {
                 () = tokio::time::sleep_until(deadline) => {
                     tracing::warn!("work in flight did not finish within the grace; it is handed back");
                     break;
+                }
+                () = &mut resting, if !rests => {
+                    rests = true;
+                    drain(true);
                 }
                 _ = reported.recv() => {}
                 _ = renewal.tick() => {
@@ -459,6 +473,18 @@ impl<S: Store> Fleet<S> {
             state.is_member = false;
             state.lanes.values_mut().for_each(Vec::clear);
         });
+    }
+
+    /// The subscriptions whose lanes say who takes in.
+    fn intake_names(&self) -> impl Iterator<Item = String> + '_ {
+        let sources = self.sources.iter();
+        sources.map(|source| source.intake.subscription_name())
+    }
+
+    /// Whether nothing is being taken in under the lane of that subscription.
+    fn intake_rests(&self, subscription: &str) -> bool {
+        let place = self.intake_names().position(|name| name == subscription);
+        place.is_none_or(|place| self.intakes.rests(place))
     }
 
     /// Leaves the fleet if that can be done soon.

@@ -47,13 +47,17 @@ use onceward_core::store::Store;
 use crate::handler::LocalHandler;
 use crate::subscription::Subscription;
 
-pub(crate) use sort::{Sorted, sort};
+pub(crate) use sort::{Form, Sorted, sort};
+
+/// Most messages that one transaction takes in, whatever the options say: PostgreSQL keeps a lock for
+/// each until it ends, and has room for some thousands of all transactions together.
+pub const BATCH_MESSAGES_MOST: u32 = 1_000;
 
 /// How a broker's deliveries are taken in. All times in milliseconds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct IntakeOptions {
-    /// Most messages that are taken in by one transaction.
+    /// Most messages that are taken in by one transaction, [`BATCH_MESSAGES_MOST`] at most.
     pub batch_messages_max: u32,
     /// Most bytes that are taken in by one transaction; the first message comes whatever its size.
     pub batch_bytes_max: u64,

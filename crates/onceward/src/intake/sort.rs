@@ -61,6 +61,28 @@ pub(crate) struct Sorted {
     pub(crate) aside: Option<Aside>,
 }
 
+/// How much of a message the store is asked to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// All, as what it is.
+    AsItCame,
+    /// Its names, and what is in it as bytes.
+    Bytes,
+    /// All of it as bytes, under a name that anything takes.
+    Bare,
+}
+
+impl Form {
+    /// What is tried after it.
+    pub(crate) const fn lesser(self) -> Option<Self> {
+        match self {
+            Self::AsItCame => Some(Self::Bytes),
+            Self::Bytes => Some(Self::Bare),
+            Self::Bare => None,
+        }
+    }
+}
+
 /// Sorts a delivery to the intake of that name.
 pub(crate) fn sort(intake: &str, wanted: &BTreeSet<String>, received: &Received) -> Sorted {
     match &received.content {
@@ -125,12 +147,12 @@ impl Sorted {
         let id = match aside {
             // Of a second message under one id.
             Aside::Conflicting => format!("{}#{}", original.id, hex(&self.digest)),
-            Aside::Unwanted | Aside::Unreadable => original.id.clone(),
+            Aside::Unwanted | Aside::Unreadable => id_aside(original),
         };
         let mut envelope =
             Envelope::new(id, intake, original.key(), aside.type_of(intake), payload);
         envelope.source.clone_from(&original.source);
-        envelope.operation_id.clone_from(&original.operation_id);
+        envelope.operation_id = Some(original.operation().to_owned());
         envelope
             .attributes
             .insert(WRONG.to_owned(), wrong.to_owned());
@@ -149,16 +171,52 @@ impl Sorted {
         sorted
     }
 
+    /// The same in another form, because of what the store said of the one before.
+    pub(crate) fn in_form(&self, form: Form, intake: &str, why: &str) -> Self {
+        match form {
+            Form::AsItCame => self.clone(),
+            Form::Bytes => self.clone().refused(intake, why),
+            Form::Bare => self.clone().bare(intake, why),
+        }
+    }
+
     /// As bytes that the store was not able to take for what they are.
-    pub(crate) fn refused(mut self, intake: &str, why: &str) -> Self {
+    fn refused(mut self, intake: &str, why: &str) -> Self {
         let aside = Aside::Unreadable;
         let envelope = &mut self.envelope;
+        if self.aside.is_none() {
+            envelope.operation_id = Some(envelope.operation().to_owned());
+            envelope.id = id_aside(envelope);
+        }
         envelope.message_type = aside.type_of(intake);
         envelope.payload = Payload::Binary(envelope.payload.as_bytes().into());
         envelope.attributes = [(WRONG.to_owned(), why.to_owned())].into();
         self.aside = Some(aside);
         self
     }
+
+    /// With nothing of its own but its bytes: its names and times may be what is refused.
+    fn bare(self, intake: &str, why: &str) -> Self {
+        let bytes = match to_structured(&self.envelope, None) {
+            Ok(text) => text.into_bytes(),
+            Err(_) => self.envelope.payload.as_bytes().to_vec(),
+        };
+        let (aside, key) = (Aside::Unreadable, hex(&digest_of(self.key.as_bytes())));
+        let payload = Payload::Binary(bytes.into());
+        let mut envelope = Envelope::new(&key, intake, intake, aside.type_of(intake), payload);
+        envelope.attributes.insert(WRONG.to_owned(), why.to_owned());
+        Self {
+            envelope,
+            key,
+            aside: Some(aside),
+            ..self
+        }
+    }
+}
+
+/// Messages of several types may have one id; put aside they have one type.
+fn id_aside(original: &Envelope) -> String {
+    format!("{}#{}", original.id, original.message_type)
 }
 
 fn key_of(envelope: &Envelope) -> String {
@@ -223,7 +281,8 @@ mod tests {
         let kept = &unwanted.envelope;
         assert_eq!(kept.message_type, "intake.orders.unwanted");
         assert_eq!(Aside::of_type(&kept.message_type), Some(Aside::Unwanted));
-        assert_eq!((kept.id.as_str(), kept.key()), ("m-1", "o-1"));
+        assert_eq!((kept.id.as_str(), kept.key()), ("m-1#order.shipped", "o-1"));
+        assert_eq!(kept.operation(), "m-1");
         assert!(kept.attributes[WRONG].contains("order.shipped"));
         let original = from_structured(kept.payload.as_bytes()).unwrap();
         let Content::Event(came) = event("m-1", "order.shipped", "{\"a\": 1}") else {
@@ -272,5 +331,28 @@ mod tests {
         assert_eq!(refused.envelope.payload.as_bytes(), b"{\"a\": 1}");
         assert!(matches!(refused.envelope.payload, Payload::Binary(_)));
         assert_eq!(refused.key, "/shop\u{1f}order.accepted\u{1f}m-1");
+    }
+
+    #[test]
+    fn what_is_left_in_the_end_has_no_names_of_its_own_and_is_whole() {
+        let Content::Event(mut came) = event("m-1", "order.accepted", "1") else {
+            unreachable!()
+        };
+        came.operation_id = Some("op".into());
+        came.attributes.insert("note".into(), "n".into());
+        let one = sorted(Content::Event(came.clone()));
+        let bare = one.in_form(Form::Bare, "orders", "a bad value");
+        let kept = &bare.envelope;
+        assert_eq!(kept.source, None);
+        assert_eq!(kept.id, bare.key);
+        assert_eq!((kept.key(), &kept.operation_id), ("orders", &None));
+        assert_eq!(kept.attributes[WRONG], "a bad value");
+        assert_eq!(kept.message_type, "intake.orders.unreadable");
+        assert_eq!(from_structured(kept.payload.as_bytes()).unwrap(), *came);
+        // It is known when it comes again, and is not another.
+        let again = one.in_form(Form::Bare, "orders", "another reason");
+        assert_eq!((&again.key, again.digest), (&bare.key, bare.digest));
+        let other = sorted(event("m-2", "order.accepted", "1"));
+        assert_ne!(other.in_form(Form::Bare, "orders", "").key, bare.key);
     }
 }

@@ -32,6 +32,7 @@ mod fleet;
 mod groups;
 mod hostile;
 mod identity;
+mod intake;
 mod outside;
 mod restarts;
 mod trouble;

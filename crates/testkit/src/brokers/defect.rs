@@ -31,6 +31,8 @@ pub enum BrokerDefect {
     ForgetsCount,
     /// What is handed back stays with whoever handed it back.
     KeepsHandedBack,
+    /// What a receiver gives back comes after its time only.
+    GivesNothingBack,
     /// What a receiver had when it went is lost.
     LosesUnsettled,
     /// More messages come than were asked for.
@@ -47,7 +49,7 @@ pub enum BrokerDefect {
 
 impl BrokerDefect {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::ConfirmsBeforeStoring,
         Self::OutcomesShifted,
         Self::SwallowsOversize,
@@ -61,6 +63,7 @@ impl BrokerDefect {
         Self::IgnoresDelay,
         Self::ForgetsCount,
         Self::KeepsHandedBack,
+        Self::GivesNothingBack,
         Self::LosesUnsettled,
         Self::IgnoresMessagesMax,
         Self::IgnoresBytesMax,

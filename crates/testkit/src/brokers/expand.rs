@@ -39,6 +39,7 @@ macro_rules! broker_suite_cases {
                 it_does_not_come_before_its_delay
                 it_is_counted_how_often_it_came
                 what_is_handed_back_goes_to_another
+                what_is_given_back_comes_in_its_order
                 what_was_never_settled_comes_again
                 more_time_keeps_others_away
                 a_settlement_is_of_its_own_message

@@ -375,6 +375,7 @@ impl Subscriber for MemorySubscriber {
         for tag in extend.tags {
             let index = state.tags.get(tag).copied();
             if let Some(index) = index
+                && matches!(state.stored[index].stand, Stand::Out { connection, .. } if connection == self.connection)
                 && !self.broker.has(BrokerDefect::ExtendsNothing)
             {
                 state.stored[index].stand = Stand::Out {
@@ -384,6 +385,21 @@ impl Subscriber for MemorySubscriber {
             }
         }
         Box::pin(async { Ok(()) })
+    }
+
+    fn give_back(&self) -> Boxed<'_, ()> {
+        let now = Instant::now();
+        if self.broker.has(BrokerDefect::GivesNothingBack) {
+            return Box::pin(async {});
+        }
+        for stored in &mut self.broker.state().stored {
+            if matches!(stored.stand, Stand::Out { connection, .. } if connection == self.connection)
+            {
+                stored.stand = Stand::Ready { since: now };
+            }
+        }
+        self.broker.news.notify_waiters();
+        Box::pin(async {})
     }
 
     fn check<'a>(&'a self, _: Check<'a>) -> Boxed<'a, Vec<Finding>> {

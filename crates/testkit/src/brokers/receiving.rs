@@ -193,6 +193,34 @@ pub async fn what_is_handed_back_goes_to_another(fixture: &impl Fixture) -> Case
     Ok(())
 }
 
+/// In the order it had and before what follows, whether it was received or only on its way: to
+/// another, and to whoever gave it back.
+pub async fn what_is_given_back_comes_in_its_order(fixture: &impl Fixture) -> CaseResult {
+    let topic = fixture.topic();
+    let ids: Vec<String> = (10..30).map(|n| n.to_string()).collect();
+    let texts: Vec<&str> = ids.iter().map(String::as_str).collect();
+    confirmed(&*fixture.publisher(), &topic, &texts).await;
+    let (first, second) = (fixture.subscriber().await, fixture.subscriber().await);
+    let request = |messages_max| Receive {
+        messages_max,
+        bytes_max: 1 << 20,
+        wait_ms: RECEIVE_MS,
+    };
+    let received = first.receive(request(4)).await.map_err(|f| f.to_string())?;
+    settle(&*first, received[0].tag, Act::Done).await;
+    // Whoever asks for the next ones goes, before the answer or with it.
+    let asking = first.receive(request(4));
+    let _ = tokio::time::timeout(Duration::from_millis(300), asking).await;
+    first.give_back().await;
+    for subscriber in [&second, &first] {
+        let came = receive(&**subscriber, ids.len() - 1).await;
+        let came: Vec<&str> = came.iter().map(id).collect();
+        assert_eq!(came, ids[1..]);
+        subscriber.give_back().await;
+    }
+    Ok(())
+}
+
 /// A receiver that dies has lost nothing.
 pub async fn what_was_never_settled_comes_again(fixture: &impl Fixture) -> CaseResult {
     let topic = fixture.topic();

@@ -139,6 +139,7 @@ impl<S: Store> Stage<S> {
                 lease_ms: LEASE_MS,
                 renew_ms: 20,
                 doze_max_ms: 5,
+                alert_for_ms: 40,
                 retention: None,
                 held_every_ms: None,
                 throttle_every_ms: onceward::THROTTLE_EVERY_MS,

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod handover;
+mod trouble;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -166,6 +169,15 @@ struct Troubled {
     unheard: AtomicU32,
     extended: AtomicU32,
     is_away: AtomicBool,
+    /// Settlements other than that it is done.
+    undone: AtomicU32,
+    panics: AtomicBool,
+    /// Most that it was asked for at once.
+    most: AtomicU32,
+    /// How often it was asked for messages.
+    asked: AtomicU32,
+    /// What it did last, and what it takes long for.
+    notes: Option<handover::Notes>,
 }
 
 impl Troubled {
@@ -175,6 +187,11 @@ impl Troubled {
             unheard: AtomicU32::new(0),
             extended: AtomicU32::new(0),
             is_away: AtomicBool::new(false),
+            undone: AtomicU32::new(0),
+            panics: AtomicBool::new(false),
+            most: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
+            notes: None,
         })
     }
 }
@@ -189,6 +206,14 @@ impl Subscriber for Troubled {
     }
 
     fn receive(&self, request: Receive) -> Future_<'_, Result<Vec<Received>, Failure>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.most.fetch_max(request.messages_max, Ordering::SeqCst);
+        if let Some(notes) = &self.notes {
+            notes.note("asks");
+        }
+        if self.panics.swap(false, Ordering::SeqCst) {
+            panic!("a receiver has a bug");
+        }
         if self.is_away.load(Ordering::SeqCst) {
             return Box::pin(async { Err(failures::unconnected("test")) });
         }
@@ -202,6 +227,9 @@ impl Subscriber for Troubled {
         Box::pin(async move {
             let mut ends = Vec::new();
             for one in settlements {
+                if one.act != Act::Done {
+                    self.undone.fetch_add(1, Ordering::SeqCst);
+                }
                 let one_less = |left: u32| left.checked_sub(1);
                 let order = Ordering::SeqCst;
                 let is_lost = one.act == Act::Done
@@ -220,6 +248,18 @@ impl Subscriber for Troubled {
     fn extend<'a>(&'a self, extend: Extend<'a>) -> Future_<'a, Result<(), Failure>> {
         self.extended.fetch_add(1, Ordering::SeqCst);
         self.inner.extend(extend)
+    }
+
+    fn give_back(&self) -> Future_<'_, ()> {
+        Box::pin(async {
+            if let Some(notes) = &self.notes {
+                notes.take_long().await;
+            }
+            self.inner.give_back().await;
+            if let Some(notes) = &self.notes {
+                notes.note("gave back");
+            }
+        })
     }
 
     fn check<'a>(&'a self, check: Check<'a>) -> Future_<'a, Vec<Finding>> {
