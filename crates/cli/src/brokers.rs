@@ -53,6 +53,9 @@ pub(crate) fn subscriber(
         BrokerKind::Nats { stream, subjects } => {
             let mut options = nats(name, config, stream, subjects)?;
             options.consumer.clone_from(&intake.from);
+            if let Some(ack_wait_ms) = intake.ack_wait_ms {
+                options.ack_wait_ms = ack_wait_ms;
+            }
             Ok(Arc::new(onceward_brokers::nats::NatsSubscriber::new(
                 options,
             )))

@@ -212,7 +212,9 @@ impl NatsSubscriber {
     fn received(&self, message: jetstream::Message) -> Option<Received> {
         let info = message.info().ok()?;
         let delivery_count = u32::try_from(info.delivered).ok();
-        let place = Some(info.stream_sequence.to_string());
+        // A stream that is made anew begins at 1 again: with its time a place is one of a kind.
+        let (sequence, published) = (info.stream_sequence, info.published);
+        let place = Some(format!("{sequence}-{}", published.unix_timestamp_nanos()));
         let topic = message.subject.to_string();
         let coordinates = Coordinates::new("nats", info.stream, topic, place);
         let bytes = bytes_of(&message);

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use onceward_brokers::nats::{NatsOptions, NatsPublisher};
-use onceward_core::broker::{self, Check, Confirmed, Outgoing, Publish, Publisher};
+use onceward_core::broker::{
+    self, Act, Check, Confirmed, Content, Outgoing, Publish, Publisher, Receive, Received, Settlement,
+    Subscriber,
+};
 use onceward_core::{Envelope, Failure, Payload};
 
 use crate::fixture::NatsFixture;
@@ -170,5 +173,73 @@ async fn credentials_are_checked_and_never_shown() {
             !shown.contains("hunter2") && !shown.contains("wrong"),
             "{shown}"
         );
+    }
+}
+
+/// Receives and settles until something comes, as an intake does.
+async fn next(subscriber: &dyn Subscriber) -> Received {
+    let since = Instant::now();
+    let request = Receive {
+        messages_max: 1,
+        bytes_max: u64::MAX,
+        wait_ms: 500,
+    };
+    loop {
+        if let Ok(mut received) = subscriber.receive(request).await
+            && let Some(one) = received.pop()
+        {
+            let done = Settlement {
+                tag: one.tag,
+                act: Act::Done,
+            };
+            // Unheard it comes again, which is for whoever asks to notice.
+            let _ = subscriber.settle(&[done]).await;
+            return one;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "something comes");
+    }
+}
+
+/// A stream that was lost and made again gives out its numbers a second time.
+#[tokio::test]
+async fn a_place_is_one_of_a_kind_although_its_stream_is_made_anew() {
+    let fixture = NatsFixture::start().await;
+    let subscriber = fixture.subscriber().await;
+    fixture.publish_foreign(None, b"tick").await;
+    let before = next(&*subscriber).await.coordinates;
+    let client = async_nats::connect(fixture.server.url()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    jetstream.delete_stream("ORDERS").await.unwrap();
+    fixture.publish_foreign(None, b"tick").await;
+    let after = next(&*subscriber).await.coordinates;
+    assert_eq!((&before.log, &before.topic), (&after.log, &after.topic));
+    assert_ne!(before.place, after.place);
+}
+
+/// EX-04: after each restart of the server, and after the stream was made anew, the same receiver goes
+/// on by itself.
+#[tokio::test]
+async fn ex_04_a_receiver_goes_on_after_every_restart() {
+    let fixture = NatsFixture::start().await;
+    let (publisher, subscriber) = (fixture.publisher(), fixture.subscriber().await);
+    for round in 0..10 {
+        if round == 5 {
+            let client = async_nats::connect(fixture.server.url()).await.unwrap();
+            let jetstream = async_nats::jetstream::new(client);
+            jetstream.delete_stream("ORDERS").await.unwrap();
+        } else if round > 0 {
+            fixture.restart().await;
+        }
+        let wanted = format!("m{round}");
+        until_confirmed(&*publisher, &fixture.topic(), &message(&wanted)).await;
+        loop {
+            let Content::Event(event) = next(&*subscriber).await.content else {
+                panic!("an event");
+            };
+            // An acknowledgement may have been lost with the server.
+            if event.id == wanted {
+                break;
+            }
+        }
     }
 }

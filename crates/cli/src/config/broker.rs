@@ -44,6 +44,9 @@ pub struct IntakeConfig {
     pub from: String,
     /// What the queue is bound to, where it is made when it is not there.
     pub bindings: Vec<String>,
+    /// How long a delivery belongs to whoever has it, where the consumer is made here, in
+    /// milliseconds.
+    pub ack_wait_ms: Option<u64>,
     /// Most messages that are taken in by one transaction.
     pub prefetch: u32,
     /// Most bytes that are taken in by one transaction.
@@ -156,6 +159,10 @@ fn intake(section: &Section<'_>, kind: Option<&BrokerKind>) -> Option<IntakeConf
     let prefetch = section.whole("prefetch");
     let prefetch_bytes = section.whole("prefetch_bytes");
     let ahead_max = section.whole("ahead_max");
+    let ack_wait_ms = match kind {
+        Some(BrokerKind::RabbitMq { .. }) => None,
+        _ => section.duration_ms("ack_wait", "ack_wait_ms"),
+    };
     let window_ms = section.duration_ms("redelivery_window", "redelivery_window_ms");
     let from = from?;
     if from.value.is_empty() {
@@ -172,6 +179,7 @@ fn intake(section: &Section<'_>, kind: Option<&BrokerKind>) -> Option<IntakeConf
     Some(IntakeConfig {
         from: from.value,
         bindings: bindings.unwrap_or_default(),
+        ack_wait_ms,
         prefetch: prefetch.unwrap_or(defaults.batch_messages_max),
         prefetch_bytes: prefetch_bytes.unwrap_or(defaults.batch_bytes_max),
         ahead_max: ahead_max.unwrap_or(defaults.ahead_max),

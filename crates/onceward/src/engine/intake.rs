@@ -264,7 +264,7 @@ impl<S: Store> Taking<S> {
         while *room == 0 {
             *room = self.look_for_room().await.map_err(|error| {
                 warn(&error, "look how much waits before more is taken in");
-                error.to_string()
+                with_causes(&error)
             })?;
             let is_full = *room == 0;
             self.say(|state| state.is_full = is_full);
@@ -378,7 +378,7 @@ impl<S: Store> Taking<S> {
                 }
                 _ => false,
             };
-            why = error.to_string();
+            why = with_causes(&error);
             match form.lesser() {
                 Some(lesser) if is_refused => form = lesser,
                 // The fault is not its own: as a whole again, once it has passed.
@@ -395,7 +395,7 @@ impl<S: Store> Taking<S> {
             return Err(Fenced);
         }
         warn(error, "take messages in");
-        self.trouble(Some(error.to_string()));
+        self.trouble(Some(with_causes(error)));
         Ok(())
     }
 
@@ -503,6 +503,18 @@ async fn settle(source: &Source, settlements: Vec<Settlement>) {
             "the broker was not told of all that was taken in; they come again and are known"
         );
     }
+}
+
+/// What failed, and why: the errors behind it too.
+fn with_causes(error: &StoreError) -> String {
+    let first: &dyn std::error::Error = error;
+    let causes = std::iter::successors(first.source(), |cause| cause.source());
+    let mut text = error.to_string();
+    for cause in causes {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+    }
+    text
 }
 
 fn text_of(failure: &Failure) -> String {

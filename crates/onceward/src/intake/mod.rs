@@ -9,7 +9,7 @@
 //!
 //! One process of a fleet takes in at a time, so that what comes in order stays in order: the one
 //! that owns the lane of the subscription `intake.NAME`. That subscription holds what nobody takes
-//! as [cases](crate::core::case::Case): messages of a type that no subscription names (released
+//! as [cases](crate::core::store::Case): messages of a type that no subscription names (released
 //! once one does), deliveries that are no event, and such as have the id of another message.
 //!
 //! ```no_run
