@@ -49,6 +49,11 @@ impl<S: Store> Handler<S> {
         matches!(self, Self::Call(_) | Self::Deliver(_))
     }
 
+    /// Whether the other side may have done something that has to be looked up.
+    pub(crate) const fn is_call(&self) -> bool {
+        matches!(self, Self::Call(_))
+    }
+
     /// Where the other side is, where it says so.
     pub(crate) fn address(&self) -> Option<String> {
         match self {

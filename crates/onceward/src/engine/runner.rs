@@ -10,8 +10,8 @@ use onceward_core::group::Grouping;
 use onceward_core::lane::slots_of;
 use onceward_core::sensitivity::Sensitivity;
 use onceward_core::store::{
-    HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, Settle, Span, Store, StoreError,
-    StoreErrorKind, TakenLane,
+    Deferral, DeferralKind, HeldKeysQuery, Lease, LoadKey, Release, ReleasedLane, Settle, Span,
+    Store, StoreError, StoreErrorKind, TakenLane,
 };
 use onceward_core::{Failure, FailureRecord, Identity, Position, Row};
 use tokio::sync::{mpsc, watch};
@@ -357,9 +357,19 @@ impl<S: Store> Runner<S> {
             }
             Command::Store { tokens, deferrals } => {
                 let (executor, to_self) = (Arc::clone(&self.executor), self.to_self.clone());
+                let calls = self.runtime.handlers.values().any(Handler::is_call);
                 self.tasks.spawn(async move {
+                    // What was begun and given back does not run any more: the next death is not its
+                    // own. Of a call the mark stays, which says that the other side has to be asked.
+                    let is_held = |of: &&Deferral| of.kind == DeferralKind::Held && !calls;
+                    let held: Vec<u64> = deferrals
+                        .iter()
+                        .filter(is_held)
+                        .map(|deferral| deferral.seq)
+                        .collect();
                     let settle = Settle {
                         defer: &deferrals,
+                        hold_running: &held,
                         ..executor.nothing()
                     };
                     record(&executor, settle, tokens, &to_self).await;
