@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use onceward_brokers::nats::{NatsOptions, NatsPublisher};
 use onceward_core::broker::{
-    self, Act, Check, Confirmed, Content, Outgoing, Publish, Publisher, Receive, Received, Settlement,
-    Subscriber,
+    self, Act, Check, Confirmed, Content, Outgoing, Publish, Publisher, Receive, Received,
+    Settlement, Subscriber,
 };
 use onceward_core::{Envelope, Failure, Payload};
 

@@ -29,7 +29,6 @@ use tokio::sync::{Mutex, watch};
 
 use super::again::{Pause, warn};
 use super::{EngineState, IntakeState};
-use crate::failure_points::failure_point;
 use crate::intake::{BATCH_MESSAGES_MOST, Form, Intake, Sorted, sort};
 
 /// Who accepts, among those whose keys are known. No caller of an interface has a blank in its name.
@@ -405,9 +404,7 @@ impl<S: Store> Taking<S> {
         let mut tx = store.begin(Begin { lease: Some(lease) }).await?;
         match self.take_within(&mut tx, sorted).await {
             Ok(found) => {
-                failure_point!("before-intake-commit");
                 store.end(tx, End::Commit).await?;
-                failure_point!("after-intake-commit");
                 self.count(sorted, &found);
                 Ok(())
             }
@@ -493,7 +490,6 @@ async fn settle(source: &Source, settlements: Vec<Settlement>) {
         return;
     }
     let ends = source.intake.subscriber.settle(&settlements).await;
-    failure_point!("after-intake-settle");
     let failed = ends.iter().filter_map(|end| end.as_ref().err());
     if let Some(failure) = failed.clone().next() {
         tracing::debug!(

@@ -432,7 +432,7 @@ async fn serve(store: SimStore, process: Arc<Process>) {
             .options(EngineOptions {
                 lease_ms: setup.lease_ms,
                 renew_ms: setup.renew_ms,
-                alert_for_ms: 40,
+                alert_for_ms: 0,
                 doze_max_ms: setup.doze_ms,
                 description: process.name.clone(),
                 // The machine tidies up, when the run says so.

@@ -159,7 +159,9 @@ fn check_one(facts: &Facts, role: Role, seq: u64, message: &Message) -> Found {
         return wrong("quarantined with an effect".to_owned());
     }
     let kind = facts.deferrals.get(&(role, seq)).map(|of| of.kind);
-    if state.end == "held" && kind == Some(DeferralKind::Running) {
+    // Where answers are lost, what was begun beside a failure may keep its mark.
+    let is_heard = !facts.setup.faults.contains(&Fault::Lost);
+    if state.end == "held" && is_heard && kind == Some(DeferralKind::Running) {
         return wrong("waits behind another of its key, marked as running".to_owned());
     }
     if is_copied || state.end == "held" {
