@@ -155,6 +155,8 @@ impl NatsSubscriber {
                 .max_messages(messages_max as usize)
                 .expires(wait);
             if let Some(bytes) = bytes_max {
+                // The server's number is signed.
+                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
                 request = request.max_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
             }
             let batch = request.messages().await;

@@ -200,6 +200,19 @@ async fn next(subscriber: &dyn Subscriber) -> Received {
     }
 }
 
+/// The stream is lost and made again by somebody else.
+async fn make_anew(fixture: &NatsFixture) {
+    let client = async_nats::connect(fixture.server.url()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    jetstream.delete_stream("ORDERS").await.unwrap();
+    let config = async_nats::jetstream::stream::Config {
+        name: "ORDERS".to_owned(),
+        subjects: vec!["orders.>".to_owned()],
+        ..async_nats::jetstream::stream::Config::default()
+    };
+    jetstream.create_stream(config).await.unwrap();
+}
+
 /// A stream that was lost and made again gives out its numbers a second time.
 #[tokio::test]
 async fn a_place_is_one_of_a_kind_although_its_stream_is_made_anew() {
@@ -207,9 +220,7 @@ async fn a_place_is_one_of_a_kind_although_its_stream_is_made_anew() {
     let subscriber = fixture.subscriber().await;
     fixture.publish_foreign(None, b"tick").await;
     let before = next(&*subscriber).await.coordinates;
-    let client = async_nats::connect(fixture.server.url()).await.unwrap();
-    let jetstream = async_nats::jetstream::new(client);
-    jetstream.delete_stream("ORDERS").await.unwrap();
+    make_anew(&fixture).await;
     fixture.publish_foreign(None, b"tick").await;
     let after = next(&*subscriber).await.coordinates;
     assert_eq!((&before.log, &before.topic), (&after.log, &after.topic));
@@ -222,11 +233,9 @@ async fn a_place_is_one_of_a_kind_although_its_stream_is_made_anew() {
 async fn ex_04_a_receiver_goes_on_after_every_restart() {
     let fixture = NatsFixture::start().await;
     let (publisher, subscriber) = (fixture.publisher(), fixture.subscriber().await);
-    for round in 0..10 {
-        if round == 5 {
-            let client = async_nats::connect(fixture.server.url()).await.unwrap();
-            let jetstream = async_nats::jetstream::new(client);
-            jetstream.delete_stream("ORDERS").await.unwrap();
+    for round in 0..6 {
+        if round == 3 {
+            make_anew(&fixture).await;
         } else if round > 0 {
             fixture.restart().await;
         }
