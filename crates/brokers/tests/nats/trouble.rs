@@ -202,15 +202,17 @@ async fn next(subscriber: &dyn Subscriber) -> Received {
 
 /// The stream is lost and made again by somebody else.
 async fn make_anew(fixture: &NatsFixture) {
-    let client = async_nats::connect(fixture.server.url()).await.unwrap();
+    let client = async_nats::connect(fixture.server.url())
+        .await
+        .expect("connects");
     let jetstream = async_nats::jetstream::new(client);
-    jetstream.delete_stream("ORDERS").await.unwrap();
+    jetstream.delete_stream("ORDERS").await.expect("was there");
     let config = async_nats::jetstream::stream::Config {
         name: "ORDERS".to_owned(),
         subjects: vec!["orders.>".to_owned()],
         ..async_nats::jetstream::stream::Config::default()
     };
-    jetstream.create_stream(config).await.unwrap();
+    jetstream.create_stream(config).await.expect("is made");
 }
 
 /// A stream that was lost and made again gives out its numbers a second time.
