@@ -1,6 +1,7 @@
 //! `onceward bench relay` and `onceward bench consume`: to and from a broker, beside the same without
 //! one in the same run.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onceward::core::broker::{Outgoing, Publish, Publisher};
@@ -117,9 +118,7 @@ pub(super) async fn relay<G: Ground>(
     let (mut alone, mut relayed) = (0.0_f64, 0.0_f64);
     for round in 0..ROUNDS {
         let between = names(&broker, round * 2).await?;
-        let publisher = between.publisher(Side::Fulfilment.incoming());
-        let publisher = publisher.map_err(|e| failed("no publisher", e))?;
-        let rate = publish(&*publisher, &topic_of(&between), &envelopes).await?;
+        let rate = publish(&*publisher_to(&between)?, &topic_of(&between), &envelopes).await?;
         alone = alone.max(rate);
         let between = names(&broker, round * 2 + 1).await?;
         relayed = relayed.max(relay_round(ground, args, &between).await?);
@@ -140,8 +139,7 @@ async fn relay_round<G: Ground>(
     between: &Between,
 ) -> Result<f64, Error> {
     let scratch = filled(ground, args.messages).await?;
-    let publisher = between.publisher(Side::Fulfilment.incoming());
-    let publisher = publisher.map_err(|e| failed("no publisher", e))?;
+    let publisher = publisher_to(between)?;
     let mut options = RelayOptions::default();
     options.topic = Topic::parse(&topic_of(between)).map_err(|e| failed("no topic", e))?;
     let relay = Subscription::new("bench", Semantics::AtLeastOnce)
@@ -154,29 +152,41 @@ async fn relay_round<G: Ground>(
         .start()
         .await;
     let running = running.map_err(|e| failed("the engine did not start", e))?;
-    let mut look = tokio::time::interval(LOOK);
-    loop {
-        look.tick().await;
+    until(started, async || {
         let query = BacklogQuery::new("bench", 1);
         let backlog = scratch.store().backlog(query).await;
         let backlog = backlog.map_err(|e| failed("could not look at what waits", e))?;
-        if backlog.waiting == 0 && !backlog.lanes.is_empty() {
-            break;
-        }
-        in_time(started)?;
-    }
+        Ok(backlog.waiting == 0 && !backlog.lanes.is_empty())
+    })
+    .await?;
     let rate = f64::from(args.messages) / started.elapsed().as_secs_f64();
     running.shutdown(Duration::from_secs(30)).await;
     scratch.remove().await?;
     Ok(rate)
 }
 
-fn in_time(started: Instant) -> Result<(), Error> {
-    if started.elapsed() < WITHIN {
-        return Ok(());
+/// Looks until a run is at its end.
+async fn until(
+    started: Instant,
+    is_done: impl AsyncFn() -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        look.tick().await;
+        if is_done().await? {
+            return Ok(());
+        }
+        if started.elapsed() > WITHIN {
+            let text = format!("a run did not end within {} s", WITHIN.as_secs());
+            return Err(Error::new(Code::Engine, text));
+        }
     }
-    let text = format!("a run did not end within {} s", WITHIN.as_secs());
-    Err(Error::new(Code::Engine, text))
+}
+
+/// Publishes to where the bench receives from.
+fn publisher_to(between: &Between) -> Result<Arc<dyn Publisher>, Error> {
+    let publisher = between.publisher(Side::Fulfilment.incoming());
+    publisher.map_err(|e| failed("no publisher", e))
 }
 
 /// Effects per second of messages from a broker, beside those of the same messages from the log.
@@ -199,9 +209,7 @@ pub(super) async fn consume<G: Ground>(
         for (prefetch, best) in prefetches.iter().zip(&mut taken) {
             let between = names(&broker, round).await?;
             round += 1;
-            let publisher = between.publisher(Side::Fulfilment.incoming());
-            let publisher = publisher.map_err(|e| failed("no publisher", e))?;
-            publish(&*publisher, &topic_of(&between), &envelopes).await?;
+            publish(&*publisher_to(&between)?, &topic_of(&between), &envelopes).await?;
             let rate = effects_round(ground, args, Some((&between, *prefetch))).await?;
             *best = best.max(rate);
         }
@@ -263,14 +271,10 @@ async fn effects_round<G: Ground>(
     let running = engine.start().await;
     let running = running.map_err(|e| failed("the engine did not start", e))?;
     let wanted = u64::from(args.messages);
-    let mut look = tokio::time::interval(LOOK);
-    loop {
-        look.tick().await;
-        if scratch.effects(wanted).await? >= wanted {
-            break;
-        }
-        in_time(started)?;
-    }
+    until(started, async || {
+        Ok(scratch.effects(wanted).await? >= wanted)
+    })
+    .await?;
     let rate = f64::from(args.messages) / started.elapsed().as_secs_f64();
     running.shutdown(Duration::from_secs(30)).await;
     scratch.remove().await?;
